@@ -24,3 +24,5 @@ $$;
 GRANT USAGE ON SCHEMA public TO hubstate_ingest, hubstate_relay, hubstate_maintainer, hubstate_operator, hubstate_reader;
 GRANT CREATE ON SCHEMA public TO hubstate_maintainer;
 GRANT SELECT ON hubstate_settings TO hubstate_ingest, hubstate_relay, hubstate_maintainer, hubstate_operator, hubstate_reader;
+-- Daemons compare the schema version at start.
+GRANT SELECT ON goose_db_version TO hubstate_ingest, hubstate_relay, hubstate_maintainer, hubstate_operator, hubstate_reader;
