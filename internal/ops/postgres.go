@@ -12,8 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-const setSetting = `SELECT /* ops.setting */ set_config($1, $2, false)`
-
 // OpenPool opens a pool and checks that it works. Every connection reports application_name = name, has settings
 // applied and then runs as role (SET ROLE), so an over-privileged URL still has only the rights of the part that uses
 // it. role may be empty. The error hides the password and says what to GRANT when the login is not a member of role.
@@ -64,7 +62,7 @@ func assume(ctx context.Context, conn *pgx.Conn, role string, settings map[strin
 		return nil
 	}
 	quoted := pgx.Identifier{role}.Sanitize()
-	if _, err := conn.Exec(ctx, "SET /* ops.role */ ROLE "+quoted); err != nil {
+	if _, err := conn.Exec(ctx, setRole+quoted); err != nil {
 		return &roleError{role: role, user: conn.Config().User, err: err}
 	}
 	return nil

@@ -45,19 +45,26 @@ func (p *Problems) Addf(format string, args ...any) {
 	p.list = append(p.list, fmt.Sprintf(format, args...))
 }
 
-// Merge takes over the problems of err when it is a ConfigError (prefixing each with prefix), or err itself as one.
+// Merge takes over the problems of err, each with prefix in front: those of a ConfigError, the parts of errors.Join, or
+// err itself as one.
 func (p *Problems) Merge(prefix string, err error) {
 	if err == nil {
 		return
 	}
 	var refused *ConfigError
-	if !errors.As(err, &refused) {
-		p.list = append(p.list, prefix+err.Error())
+	if errors.As(err, &refused) {
+		for _, line := range refused.Problems {
+			p.list = append(p.list, prefix+line)
+		}
 		return
 	}
-	for _, line := range refused.Problems {
-		p.list = append(p.list, prefix+line)
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, part := range joined.Unwrap() {
+			p.Merge(prefix, part)
+		}
+		return
 	}
+	p.list = append(p.list, prefix+Mask(err.Error()))
 }
 
 // Require records a problem when value is empty.
