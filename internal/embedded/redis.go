@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ type RedisOptions struct {
 	Dir string
 	// Port on 127.0.0.1; 0 is a free one.
 	Port int
+	// Databases is how many numbered databases there are; 0 is Redis' own 16.
+	Databases int
 }
 
 // Redis is a running redis-server with an append-only file synced every second: Kill loses nothing, a power cut a second.
@@ -40,7 +43,8 @@ func StartRedis(ctx context.Context, opts RedisOptions) (*Redis, error) {
 		return program{
 			name: "Redis", path: path,
 			args: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--appendonly", "yes",
-				"--appendfsync", "everysec", "--save", "", "--daemonize", "no"},
+				"--appendfsync", "everysec", "--save", "", "--daemonize", "no",
+				"--databases", strconv.Itoa(cmp.Or(opts.Databases, 16))},
 			logPath: filepath.Join(dir, "redis.log"), stop: syscall.SIGTERM, ready: redisReady(port),
 		}, nil
 	})

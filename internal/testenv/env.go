@@ -15,6 +15,9 @@ import (
 // startTimeout bounds the start of one server, the download of a container image included.
 const startTimeout = 2 * time.Minute
 
+// cleanupTimeout bounds what is done at the end of a test or of the binary.
+const cleanupTimeout = 30 * time.Second
+
 // environment is what one test binary has started. It is made by the first caller and ended by Main.
 type environment struct {
 	mu    sync.Mutex
@@ -45,7 +48,7 @@ func (e *environment) onStop(stop func(context.Context) error) {
 }
 
 func (e *environment) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	e.mu.Lock()
 	defer e.mu.Unlock()

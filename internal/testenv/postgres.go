@@ -75,7 +75,11 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 		took("PostgreSQL", "HUBSTATE_TEST_DATABASE_URL")
 		return &postgresServer{url: url, prefix: prefix}, nil
 	}
-	url, err := startLocalPostgres(ctx)
+	start := startLocalPostgres
+	if dockerAnswers() {
+		start = dockerPostgres
+	}
+	url, err := start(ctx)
 	return &postgresServer{url: url, prefix: prefix}, err
 }
 
