@@ -26,7 +26,13 @@ as_root() {
 
 # have COMMAND: also in the directories an ordinary user's PATH lacks.
 have() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/usr/local/sbin/$1" ]; }
-have_postgres() { for p in /usr/lib/postgresql/1[5-9]/bin/initdb /usr/lib/postgresql/[2-9][0-9]/bin/initdb; do [ -x "$p" ] && return 0; done; return 1; }
+have_postgres() {
+	command -v pg_config >/dev/null 2>&1 && [ -x "$(pg_config --bindir)/initdb" ] && return 0
+	for p in /usr/lib/postgresql/1[5-9]/bin/initdb /usr/lib/postgresql/[2-9][0-9]/bin/initdb "$(cache_dir)"/postgresql/*/bin/initdb; do
+		[ -x "$p" ] && return 0
+	done
+	return 1
+}
 
 java_package() {
 	if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then echo openjdk-17-jre-headless; else echo default-jre-headless; fi
