@@ -52,7 +52,7 @@ func Alerts(t *Tree) map[string]Violation {
 	return found
 }
 
-// runbookHeadings returns the headings that look like an alert's name: one CamelCase word at level three.
+// runbookHeadings returns the headings below "## Alerts" that look like an alert's name: one CamelCase word.
 func runbookHeadings(t *Tree) map[string]Violation {
 	found := map[string]Violation{}
 	f := t.File(runbookPath)
@@ -60,8 +60,12 @@ func runbookHeadings(t *Tree) map[string]Violation {
 		return found
 	}
 	heading := regexp.MustCompile(`^### ([A-Z][a-z0-9]+[A-Z]\w*)\s*(<!--.*)?$`)
+	inAlerts := false
 	for i, line := range strings.Split(string(f.Data), "\n") {
-		if m := heading.FindStringSubmatch(line); m != nil {
+		if strings.HasPrefix(line, "## ") {
+			inAlerts = line == "## Alerts"
+		}
+		if m := heading.FindStringSubmatch(line); inAlerts && m != nil {
 			found[m[1]] = Violation{Rule: "runbook", Path: f.Path, Line: i + 1}
 		}
 	}
