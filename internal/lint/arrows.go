@@ -22,15 +22,16 @@ func arrows() []arrow {
 	daemon := []string{"internal/ops", "internal/schema"}
 	return []arrow{
 		{"devicestate", nil},
-		{"outbox", nil},
-		{"partitions", nil},
-		{"devicestate/consumer", []string{"devicestate"}},
-		{"ingest", []string{"devicestate", "outbox"}},
+		{"outbox", []string{"internal/mutant"}},
+		{"partitions", []string{"internal/mutant"}},
+		{"devicestate/consumer", []string{"devicestate", "internal/mutant"}},
+		{"ingest", []string{"devicestate", "outbox", "internal/mutant"}},
 
 		{"internal/ops", nil},
 		{"internal/schema", nil},
 		{"internal/faultnet", nil},
 		{"internal/lint", nil},
+		{"internal/mutant", nil}, // false constants in every build but the tests' own
 		{"deploy", nil}, // the settings of foreign servers, embedded
 		{"internal/embedded", []string{"internal/schema", "deploy"}},
 		{"internal/testenv", []string{"internal/embedded", "internal/schema", "internal/faultnet", "deploy"}},
@@ -40,7 +41,8 @@ func arrows() []arrow {
 		{"cmd/relay", append([]string{"outbox", "partitions", "devicestate"}, daemon...)},
 		{"cmd/monitor", append([]string{"devicestate", "devicestate/consumer", "internal/monitor"}, daemon...)},
 		{"cmd/hub", append([]string{"devicestate", "devicestate/consumer", "outbox", "ingest", "partitions", "internal/monitor", "internal/embedded"}, daemon...)},
-		{"loadtest", append([]string{"devicestate/consumer", "internal/embedded", "internal/faultnet"}, daemon...)},
+		{"loadtest/oracle", []string{"loadtest"}}, // shares no deciding code with the product
+		{"loadtest", append([]string{"loadtest/oracle", "devicestate/consumer", "internal/embedded", "internal/faultnet"}, daemon...)},
 
 		{"tools", nil},
 	}

@@ -72,7 +72,7 @@ func checkPackageVariables(t *Tree) []Violation {
 		var vs []Violation
 		for _, d := range f.AST.Decls {
 			gen, ok := d.(*ast.GenDecl)
-			if !ok || gen.Tok != token.VAR || f.Dir() == "internal/testenv" { // testenv: one set of servers a test process
+			if !ok || gen.Tok != token.VAR || ofTests(f) {
 				continue
 			}
 			for _, s := range gen.Specs {
@@ -82,6 +82,10 @@ func checkPackageVariables(t *Tree) []Violation {
 		return vs
 	})
 }
+
+// ofTests reports whether a package lives in test processes only: testenv keeps one set of servers a process, mutant one
+// list of what is broken on purpose.
+func ofTests(f *File) bool { return f.Dir() == "internal/testenv" || f.Dir() == "internal/mutant" }
 
 // variable allows what is never written again: errors, compiled patterns and templates, instants, tables of names
 // ([...]string), embedded files, and the assertion that a type implements an interface.

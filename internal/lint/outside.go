@@ -20,6 +20,7 @@ func borders() []border {
 	return []border{
 		{"github.com/twmb/franz-go/pkg/kfake", fakes},
 		{"github.com/mochi-mqtt/server", fakes},
+		{"github.com/dgraph-io/badger", fakes},
 		{"github.com/alicebob/miniredis", fakes},
 		{"github.com/testcontainers/testcontainers-go", []string{"internal/testenv"}},
 
@@ -29,6 +30,7 @@ func borders() []border {
 		{"github.com/jackc/pgx", []string{"outbox", "ingest", "partitions", "devicestate/consumer", "internal", "cmd", "loadtest"}},
 		{"github.com/jackc/pglogrepl", []string{"outbox"}},
 		{"github.com/parquet-go/parquet-go", []string{"partitions"}},
+		{"github.com/cespare/xxhash", []string{"ingest"}},
 		{"github.com/google/uuid", []string{"ingest", "outbox", "cmd", "loadtest", "internal"}},
 		{"github.com/cenkalti/backoff", []string{"outbox", "ingest", "internal"}},
 

@@ -30,9 +30,25 @@ func functions(t *Tree, f *File) []span {
 			continue
 		}
 		lines := t.Line(fn.Body.Rbrace) - t.Line(fn.Body.Lbrace) - 1
+		if f.Test() {
+			lines -= tables(t, fn.Body)
+		}
 		spans = append(spans, span{fn.Name.Name, t.Line(fn.Pos()), max(lines, 1)})
 	}
 	return spans
+}
+
+// tables counts the lines of the outermost composite literals: the table of a table test is data, however long it is.
+func tables(t *Tree, body *ast.BlockStmt) int {
+	lines := 0
+	ast.Inspect(body, func(n ast.Node) bool {
+		lit, ok := n.(*ast.CompositeLit)
+		if ok {
+			lines += t.Line(lit.Rbrace) - t.Line(lit.Lbrace)
+		}
+		return !ok
+	})
+	return lines
 }
 
 func checkFunctionLength(t *Tree) []Violation {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// checkSQLTags looks at every string constant of queries.go (and queries_*.go): a statement carries its owner right
+// checkSQLTags looks at every string constant of queries.go (also relayqueries.go, queries_status.go): a statement carries its owner right
 // after its first keyword, package.name, once.
 func checkSQLTags(t *Tree) []Violation {
 	tag := regexp.MustCompile(`^\s*[A-Z]+ /\* ([a-z]+)\.([a-z0-9_]+) \*/`)
@@ -57,7 +57,7 @@ func checkSQLHome(t *Tree) []Violation {
 
 func isQueries(f *File) bool {
 	name := path.Base(f.Path)
-	return name == "queries.go" || strings.HasPrefix(name, "queries_")
+	return strings.HasSuffix(name, "queries.go") || strings.HasPrefix(name, "queries_")
 }
 
 // owner is the name that a package gives to its statements and metrics: its own, or a command's directory.
