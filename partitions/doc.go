@@ -1,0 +1,2 @@
+// Package partitions manages the time partitions of one parent table.
+package partitions
