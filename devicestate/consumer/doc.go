@@ -40,7 +40,8 @@
 // is the range between the last seen sequence and this one; Verdict.Lost what of it no ce_skipped header explains: loss
 // inside the pipeline. A hole is never waited for. Config.OnHole is told device, stream and ranges of each.
 //
-// On a compacted topic the broker itself removes records; see Delivery.Compacted for how its holes are told from loss.
+// On a compacted topic the broker itself removes records, by key, which is the device: a hole proves nothing there. It is
+// reported with Compacted set and without Lost.
 //
 // # When the store forgets
 //
