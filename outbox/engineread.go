@@ -1,0 +1,133 @@
+package outbox
+
+import (
+	"time"
+)
+
+// readAhead sends a sweep for every bucket with room: those with more rows behind what was read at once, all others when
+// the poll is due. While a sweep is out, buckets that become ready gather for the next one, so sweeps grow with the load.
+func (e *engine) readAhead(now time.Time) {
+	for e.sweeping < e.numSweeps && e.memory < e.cfg.MemoryBytes && e.isTrusted(now) {
+		req := e.nextSweep(now)
+		if req == nil {
+			return
+		}
+		e.sweeping++
+		e.sweeps <- req // buffered for numSweeps requests: never blocks
+	}
+}
+
+func (e *engine) nextSweep(now time.Time) *sweepRequest {
+	due := !now.Before(e.nextPoll)
+	req := &sweepRequest{}
+	for _, b := range e.bucketsSorted() {
+		if !b.readable(now) || !(b.more || due) {
+			continue
+		}
+		b.reading = true
+		req.buckets = append(req.buckets, b.id)
+		req.after = append(req.after, b.readTo)
+		req.reading = append(req.reading, reading{generation: b.generation, skips: b.skips, held: b.held})
+	}
+	if due {
+		e.nextPoll = now.Add(e.idle)
+	}
+	if len(req.buckets) == 0 {
+		return nil
+	}
+	req.budget = e.cfg.MemoryBytes - e.memory
+	perBucket := req.budget / int64(len(req.buckets)) / max(e.average, 1)
+	req.limit = int(min(max(perBucket, 16), int64(e.cfg.WindowRows)))
+	return req
+}
+
+// accept takes the windows of a sweep. Those of a bucket that was reset or lost meanwhile are thrown away.
+func (e *engine) accept(r sweepResult) {
+	e.sweeping--
+	now := e.cfg.now()
+	for i, id := range r.request.buckets {
+		if b := e.buckets[id]; b != nil && b.generation == r.request.reading[i].generation {
+			b.reading, b.more = false, b.more && r.err != nil
+		} else if b != nil {
+			b.reading = false
+		}
+	}
+	if r.err != nil {
+		e.log.Warn("sweep failed", "error", r.err)
+		e.nextPoll = now.Add(retryPause)
+		return
+	}
+	rows := 0
+	for _, w := range r.windows {
+		rows += len(w.rows)
+		e.enqueue(w)
+	}
+	e.pace(rows, now)
+}
+
+// retryPause is how long a loop waits after its session failed.
+const retryPause = 200 * time.Millisecond
+
+func (e *engine) enqueue(w *window) {
+	b := e.buckets[w.bucket]
+	if b == nil || b.generation != w.generation || b.phase != phaseActive || b.releasing {
+		if b != nil {
+			b.more = true
+		}
+		w.recycle()
+		return
+	}
+	e.memory += int64(w.bytes)
+	e.average += (int64(w.bytes/len(w.rows)) - e.average) / 8
+	b.windows = append(b.windows, w)
+	b.readTo, b.more = w.last().position, w.full
+}
+
+// pace backs the poll off from PollMin to PollMax while nothing comes.
+func (e *engine) pace(rows int, now time.Time) {
+	if rows > 0 {
+		e.idle = e.cfg.PollMin
+		if next := now.Add(e.idle); next.Before(e.nextPoll) {
+			e.nextPoll = next
+		}
+		return
+	}
+	e.idle = min(2*e.idle, e.cfg.PollMax)
+}
+
+// passSkipped handles windows that are not published: recorded as skipped, parked behind a dead head, or too large.
+func (e *engine) passSkipped() {
+	for _, b := range e.buckets {
+		for b.phase == phaseActive && !b.inFlight && len(b.windows) > 0 && b.windows[0].kind != windowPublish {
+			e.passWindow(b)
+		}
+	}
+}
+
+func (e *engine) passWindow(b *bucketState) {
+	w := b.windows[0]
+	switch w.kind {
+	case windowSkipped:
+		b.acked = w.last().position
+		b.pending.last = w.last()
+		e.dropWindow(b)
+	case windowPark:
+		p := &parking{last: w.last(), state: "held", code: "HELD", why: "behind a dead row of the same key"}
+		for _, r := range w.rows {
+			p.positions = append(p.positions, r.position)
+		}
+		e.m.held.Add(float64(len(w.rows)))
+		e.decide(b, p)
+	case windowOversize:
+		r := w.rows[0]
+		e.memory -= b.forget()
+		e.park(b, r, "MESSAGE_TOO_LARGE", "the record is larger than the topic's max.message.bytes; it was not sent")
+	}
+}
+
+// decide hands a parking to the writer and forgets what was read: it is read again with the new skips and holds.
+func (e *engine) decide(b *bucketState, p *parking) {
+	e.memory -= b.forget()
+	b.phase = phaseDeciding
+	e.writes = append(e.writes, bucketWrite{bucket: b.id, term: b.term, park: p})
+}

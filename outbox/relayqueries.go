@@ -1,0 +1,94 @@
+package outbox
+
+// The relay's statements. All that write a bucket carry owner and term (O3). None writes outbox.
+const (
+	registerInstance = `INSERT /* outbox.register */ INTO relay_instance (instance, lease_until)
+VALUES ($1, clock_timestamp() + $2::interval)
+ON CONFLICT (instance) DO UPDATE SET lease_until = EXCLUDED.lease_until`
+
+	// Zero rows = somebody removed us: the lease is gone.
+	renewLease = `UPDATE /* outbox.renew */ relay_instance SET lease_until = clock_timestamp() + $2::interval WHERE instance = $1`
+
+	liveInstances = `SELECT /* outbox.live */ instance FROM relay_instance WHERE lease_until > clock_timestamp() ORDER BY instance`
+
+	ownedBuckets = `SELECT /* outbox.owned */ bucket, term FROM outbox_bucket WHERE owner = $1`
+
+	// A bucket is free when nobody owns it or its owner's lease ran out. SKIP LOCKED: two claimers share instead of waiting.
+	claimBuckets = `UPDATE /* outbox.claim */ outbox_bucket SET owner = $1, term = term + 1, claimed_at = clock_timestamp()
+WHERE bucket IN (
+    SELECT b.bucket FROM outbox_bucket b LEFT JOIN relay_instance i ON i.instance = b.owner AND i.lease_until > clock_timestamp()
+    WHERE i.instance IS NULL AND b.halted IS NULL
+    ORDER BY b.bucket LIMIT $2 FOR UPDATE OF b SKIP LOCKED)
+RETURNING bucket, term, cursor, cursor_message_id, cursor_at`
+
+	countFree = `SELECT /* outbox.free */ count(*) FROM outbox_bucket b LEFT JOIN relay_instance i ON i.instance = b.owner AND i.lease_until > clock_timestamp()
+WHERE i.instance IS NULL AND b.halted IS NULL`
+
+	releaseBucket = `UPDATE /* outbox.release */ outbox_bucket SET owner = NULL WHERE bucket = $1 AND owner = $2 AND term = $3`
+
+	// Long-gone instances are swept by whoever renews; their buckets are free already.
+	sweepInstances = `DELETE /* outbox.sweep_instances */ FROM relay_instance WHERE lease_until < clock_timestamp() - interval '1 hour'`
+
+	removeInstance = `DELETE /* outbox.unregister */ FROM relay_instance WHERE instance = $1`
+
+	// One statement for all buckets with room; (bucket, position) of each attached partition serves it. The limit is the
+	// same for all: LATERAL's LIMIT cannot be a column.
+	sweepRows = `SELECT /* outbox.sweep */ r.bucket, r.position, r.message_id, r.aggregate_id, r.event_type, r.schema_version, r.stream, r.epoch, r.sequence,
+       r.source, r.traceparent, r.correlation_id, r.causation_id, r.payload, r.occurred_at, r.created_at
+FROM unnest($1::smallint[], $2::bigint[]) AS w (bucket, after)
+CROSS JOIN LATERAL (
+    SELECT * FROM outbox o WHERE o.bucket = w.bucket AND o.position > w.after ORDER BY o.position LIMIT $3) r`
+
+	// The prefix that the broker acknowledged. Rows missing from RETURNING are lost leases.
+	advanceCursors = `UPDATE /* outbox.advance */ outbox_bucket b
+SET cursor = w.cursor, cursor_message_id = w.id, cursor_at = clock_timestamp(), published = b.published + w.n,
+    row_attempts = 0, outage_attempts = 0, last_error_code = NULL, last_error = NULL, next_attempt_at = NULL
+FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::bigint[]) AS w (bucket, term, cursor, id, n)
+WHERE b.bucket = w.bucket AND b.owner = $6 AND b.term = w.term
+RETURNING b.bucket`
+
+	recordFailure = `UPDATE /* outbox.record_failure */ outbox_bucket
+SET row_attempts = $4, outage_attempts = $5, last_error_code = $6, last_error = $7, next_attempt_at = clock_timestamp() + $8::interval
+WHERE bucket = $1 AND owner = $2 AND term = $3`
+
+	haltBucket = `UPDATE /* outbox.halt */ outbox_bucket SET halted = $4, owner = NULL, last_error_code = 'HALTED', last_error = $4
+WHERE bucket = $1 AND owner = $2 AND term = $3`
+
+	moveCursor = `UPDATE /* outbox.move_cursor */ outbox_bucket SET cursor = $4, cursor_message_id = $5, cursor_at = clock_timestamp(), published = published + $6
+WHERE bucket = $1 AND owner = $2 AND term = $3`
+
+	insertDead = `INSERT /* outbox.insert_dead */ INTO outbox_dead
+(position, bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, traceparent, correlation_id, causation_id,
+ payload, occurred_at, created_at, state, row_attempts, error_code, error)
+SELECT position, bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, traceparent, correlation_id, causation_id,
+       payload, occurred_at, created_at, $3, $4, $5, $6
+FROM outbox WHERE bucket = $1 AND position = ANY ($2)
+ON CONFLICT (position) DO NOTHING`
+
+	insertSkipped = `INSERT /* outbox.insert_skipped */ INTO outbox_skipped (bucket, aggregate_id, stream, epoch, from_sequence, to_sequence, reason, up_to)
+SELECT bucket, aggregate_id, stream, epoch, sequence, sequence, $3, position FROM outbox WHERE bucket = $1 AND position = ANY ($2)
+ON CONFLICT DO NOTHING`
+
+	parkedKeys = `SELECT /* outbox.parked_keys */ aggregate_id, stream, epoch, sequence FROM outbox WHERE bucket = $1 AND position = ANY ($2) ORDER BY position`
+
+	loadSkipped = `SELECT /* outbox.load_skipped */ bucket, aggregate_id, stream, epoch, from_sequence, to_sequence, reason, up_to
+FROM outbox_skipped WHERE bucket = ANY ($1) ORDER BY bucket, aggregate_id, stream, epoch, from_sequence`
+
+	// Only ranges that a published event has carried.
+	clearSkipped = `DELETE /* outbox.clear_skipped */ FROM outbox_skipped s USING unnest($1::smallint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) AS w (bucket, aggregate_id, stream, epoch, below)
+WHERE s.bucket = w.bucket AND s.aggregate_id = w.aggregate_id AND s.stream = w.stream AND s.epoch = w.epoch AND s.to_sequence < w.below`
+
+	// Rows up to the tail that have no other fate: superseded ranges and dead rows are not expected on the topic.
+	rowsBetween = `SELECT /* outbox.rows_between */ o.position FROM outbox o
+WHERE o.bucket = $1 AND o.position > $2 AND o.position <= $3
+  AND NOT EXISTS (SELECT 1 FROM outbox_dead d WHERE d.position = o.position)
+  AND NOT EXISTS (SELECT 1 FROM outbox_skipped s WHERE s.bucket = o.bucket AND s.aggregate_id = o.aggregate_id AND s.stream = o.stream
+                  AND s.epoch = o.epoch AND o.sequence BETWEEN s.from_sequence AND s.to_sequence)
+ORDER BY o.position`
+
+	loadHeld = `SELECT /* outbox.load_held */ bucket, aggregate_id FROM outbox_dead WHERE bucket = ANY ($1) AND state IN ('held', 'releasing')
+UNION SELECT bucket, aggregate_id FROM outbox_dead WHERE bucket = ANY ($1) AND state = 'dead' AND decision IS NULL AND $2
+ORDER BY bucket`
+
+	rowAt = `SELECT /* outbox.row_at */ message_id FROM outbox WHERE bucket = $1 AND position = $2`
+)

@@ -1,0 +1,336 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// tailRequest asks what the topic holds of some buckets behind their cursors.
+type tailRequest struct{ claims []claim }
+
+// tailAnswer is what the engine does with one bucket.
+type tailAnswer struct {
+	bucket    int16
+	term      int64
+	last      row     // the newest row on the topic above the cursor; position 0 = none
+	published int64   // rows above the cursor found on the topic
+	overtaken []int64 // rows below last that are not there: they can no longer be first deliveries in order
+	halt      string  // the database has lost a past that was published
+	behind    bool    // the topic has lost something that was published
+	skips     *skipIndex
+	held      map[string]bool
+}
+
+type tailResult struct {
+	request tailRequest
+	answers []tailAnswer
+	err     error
+}
+
+// tailRecord is what the topic says of a row.
+type tailRecord struct {
+	position int64
+	id       [16]byte
+}
+
+// tailReader compares topic and database for buckets that were just claimed, or whose last group failed with an unknown
+// outcome. Only Kafka can tell: a restored base backup has the same system identifier, timeline and a matching maximum.
+type tailReader struct {
+	cfg    *Config
+	link   link
+	client *kgo.Client
+	in     <-chan tailRequest
+	out    chan<- tailResult
+}
+
+// tailTimeout bounds one check.
+const tailTimeout = 20 * time.Second
+
+func (t *tailReader) run(ctx context.Context) error {
+	defer t.link.close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case req := <-t.in:
+			res := tailResult{request: req}
+			res.answers, res.err = t.check(ctx, req.claims)
+			select {
+			case t.out <- res:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+func (t *tailReader) check(ctx context.Context, claims []claim) ([]tailAnswer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, tailTimeout, fmt.Errorf("tail check took longer than %s", tailTimeout))
+	defer cancel()
+	found, err := t.read(ctx, claims)
+	if err != nil {
+		return nil, fmt.Errorf("read tail of topic: %w", err)
+	}
+	answers := make([]tailAnswer, 0, len(claims))
+	err = t.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		index, err := loadIndexes(ctx, conn, claims, t.cfg.OnDead == DeadHold)
+		if err != nil {
+			return err
+		}
+		for _, c := range claims {
+			a, err := decideTail(ctx, conn, c, found[c.bucket])
+			if err != nil {
+				return err
+			}
+			a.skips, a.held = index.skips[c.bucket], index.held[c.bucket]
+			answers = append(answers, a)
+		}
+		return nil
+	})
+	return answers, err
+}
+
+// decideTail compares the newest record of a bucket with the stored row.
+func decideTail(ctx context.Context, conn *pgx.Conn, c claim, records map[int64]tailRecord) (tailAnswer, error) {
+	a := tailAnswer{bucket: c.bucket, term: c.term}
+	var newest tailRecord
+	for _, r := range records {
+		if r.position > newest.position {
+			newest = r
+		}
+	}
+	switch {
+	case newest.position < c.cursor:
+		a.behind = c.cursorAt.Valid
+		return a, nil
+	case newest.position == c.cursor:
+		if c.cursor > 0 && c.cursorID.Valid && c.cursorID.Bytes != newest.id {
+			a.halt = haltMessage(c.bucket, newest, "another message is stored there")
+		}
+		return a, nil
+	}
+	var stored [16]byte
+	err := conn.QueryRow(ctx, rowAt, c.bucket, newest.position).Scan(&stored)
+	if err == pgx.ErrNoRows {
+		a.halt = haltMessage(c.bucket, newest, "no such row is stored")
+		return a, nil
+	}
+	if err != nil {
+		return a, fmt.Errorf("read row at tail: %w", err)
+	}
+	if stored != newest.id {
+		a.halt = haltMessage(c.bucket, newest, "another message is stored there")
+		return a, nil
+	}
+	return resumeAt(ctx, conn, c, newest, records, a)
+}
+
+// resumeAt moves the cursor to the tail; rows before it that are not on the topic were overtaken.
+func resumeAt(ctx context.Context, conn *pgx.Conn, c claim, newest tailRecord, records map[int64]tailRecord, a tailAnswer) (tailAnswer, error) {
+	a.last = row{position: newest.position, id: newest.id}
+	rows, err := conn.Query(ctx, rowsBetween, c.bucket, c.cursor, newest.position)
+	if err != nil {
+		return a, fmt.Errorf("read rows up to tail: %w", err)
+	}
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&position}, func() error {
+		if _, ok := records[position]; ok {
+			a.published++
+			return nil
+		}
+		a.overtaken = append(a.overtaken, position)
+		return nil
+	})
+	if err != nil {
+		return a, fmt.Errorf("read rows up to tail: %w", err)
+	}
+	return a, nil
+}
+
+func haltMessage(bucket int16, r tailRecord, what string) string {
+	return fmt.Sprintf("the topic holds position %d of bucket %d, but %s: the database lost a past that was published; run `relay rebase`", r.position, bucket, what)
+}
+
+// read returns, per bucket, the records above its cursor and the newest one at or below it. It reads each partition
+// backwards in growing steps until every bucket of interest is settled or the partition's beginning is reached.
+func (t *tailReader) read(ctx context.Context, claims []claim) (map[int16]map[int64]tailRecord, error) {
+	adm := kadm.NewClient(t.client)
+	starts, err := adm.ListStartOffsets(ctx, t.cfg.Topic)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list start offsets: %w", err)
+	}
+	ends, err := adm.ListEndOffsets(ctx, t.cfg.Topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list end offsets: %w", err)
+	}
+	s := newTailScan(t.cfg, claims)
+	for step := int64(firstTailStep); ; step *= 8 {
+		ranges := s.ranges(starts, ends, step)
+		if len(ranges) == 0 {
+			return s.found, nil
+		}
+		if err := t.consume(ctx, s, ranges); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// maxTailScan bounds what is read of one partition: a cell that never published into a large topic finds nothing there.
+const maxTailScan = 1 << 18
+
+// firstTailStep covers what a dying producer can have had in flight in one partition.
+const firstTailStep = 1024
+
+type offsetRange struct{ from, to int64 }
+
+// consume reads the ranges, one per partition, to their ends.
+func (t *tailReader) consume(ctx context.Context, s *tailScan, ranges map[int32]offsetRange) error {
+	add := make(map[int32]kgo.Offset, len(ranges))
+	var partitions []int32
+	for p, r := range ranges {
+		add[p] = kgo.NewOffset().At(r.from)
+		partitions = append(partitions, p)
+	}
+	t.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{t.cfg.Topic: add})
+	defer t.client.RemoveConsumePartitions(map[string][]int32{t.cfg.Topic: partitions})
+	open := maps.Clone(ranges)
+	for len(open) > 0 {
+		fetches := t.client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		var failed error
+		fetches.EachError(func(_ string, _ int32, err error) { failed = err })
+		if failed != nil {
+			return fmt.Errorf("fetch: %w", failed)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			rg, ok := open[r.Partition]
+			if !ok {
+				return
+			}
+			if r.Offset < rg.to {
+				s.add(r)
+			}
+			if r.Offset >= rg.to-1 {
+				delete(open, r.Partition)
+			}
+		})
+	}
+	return nil
+}
+
+// tailScan collects what was read.
+type tailScan struct {
+	cell       string
+	partitions int
+	cursors    map[int16]int64
+	found      map[int16]map[int64]tailRecord
+	settled    map[int16]bool // a record at or below the cursor was seen
+	scanned    map[int32]int64
+}
+
+func newTailScan(cfg *Config, claims []claim) *tailScan {
+	s := &tailScan{
+		cell: cfg.Cell, partitions: cfg.TopicPartitions, cursors: make(map[int16]int64),
+		found: make(map[int16]map[int64]tailRecord), settled: make(map[int16]bool), scanned: make(map[int32]int64),
+	}
+	for _, c := range claims {
+		s.cursors[c.bucket] = c.cursor
+		s.found[c.bucket] = make(map[int64]tailRecord)
+	}
+	return s
+}
+
+// ranges are the next stretches to read: for each partition with an unsettled bucket, the step before what was read.
+func (s *tailScan) ranges(starts, ends kadm.ListedOffsets, step int64) map[int32]offsetRange {
+	next := make(map[int32]offsetRange)
+	for bucket := range s.cursors {
+		p := Partition(bucket, s.partitions)
+		if _, ok := next[p]; ok || s.settled[bucket] {
+			continue
+		}
+		to, started := s.scanned[p]
+		start := s.offset(starts, p)
+		if !started {
+			to = s.offset(ends, p)
+		}
+		if to <= start || s.offset(ends, p)-to > maxTailScan {
+			continue
+		}
+		next[p] = offsetRange{from: max(start, to-step), to: to}
+	}
+	for p, r := range next {
+		s.scanned[p] = r.from
+	}
+	return next
+}
+
+func (s *tailScan) offset(listed kadm.ListedOffsets, p int32) int64 {
+	for _, partitions := range listed {
+		if o, ok := partitions[p]; ok {
+			return o.Offset
+		}
+	}
+	return 0
+}
+
+// add keeps a record of a bucket of interest. Replays carry old positions and say nothing about the tail.
+func (s *tailScan) add(r *kgo.Record) {
+	var cell, bucket, position, id []byte
+	for i := range r.Headers {
+		switch h := &r.Headers[i]; h.Key {
+		case HeaderCell:
+			cell = h.Value
+		case HeaderBucket:
+			bucket = h.Value
+		case HeaderPosition:
+			position = h.Value
+		case HeaderID:
+			id = h.Value
+		case HeaderReplay:
+			return
+		}
+	}
+	if string(cell) != s.cell {
+		return
+	}
+	b, err1 := strconv.ParseInt(string(bucket), 10, 16)
+	p, err2 := strconv.ParseInt(string(position), 10, 64)
+	cursor, wanted := s.cursors[int16(b)]
+	if err1 != nil || err2 != nil || !wanted {
+		return
+	}
+	if p <= cursor {
+		s.settled[int16(b)] = true
+	}
+	s.found[int16(b)][p] = tailRecord{position: p, id: parseUUID(id)}
+}
+
+func parseUUID(text []byte) [16]byte {
+	var id [16]byte
+	n := 0
+	for _, c := range bytes.ToLower(text) {
+		v := bytes.IndexByte([]byte(hexDigits), c)
+		if v < 0 || n >= 32 {
+			continue
+		}
+		id[n/2] |= byte(v) << (4 * (1 - n%2))
+		n++
+	}
+	return id
+}
