@@ -152,7 +152,7 @@ func (c *Config) validate() error {
 	check(c.Concurrency >= 1, "Concurrency is %d, must be at least 1", c.Concurrency)
 	check(c.Retry.MinDelay > 0 && c.Retry.MaxDelay >= c.Retry.MinDelay, "Retry delays are %v..%v, must be positive and in order", c.Retry.MinDelay, c.Retry.MaxDelay)
 	check(c.Retry.MaxAttempts >= 1, "Retry.MaxAttempts is %d, must be at least 1", c.Retry.MaxAttempts)
-	check(c.CommitInterval > 0, "CommitInterval is %v, must be positive", c.CommitInterval)
+	check(c.CommitInterval >= 100*time.Millisecond, "CommitInterval is %v, must be at least 100 ms", c.CommitInterval)
 	check(c.DrainTimeout > 0 && c.DrainTimeout <= 45*time.Second, "DrainTimeout is %v, must be above 0 and at most 45 s", c.DrainTimeout)
 	check(c.Start <= StartLatest, "Start is %d, must be StartEarliest or StartLatest", c.Start)
 	check(c.Poison.topic != c.Topic, "Poison: the dead-letter topic must not be the topic itself (%s)", c.Topic)

@@ -45,6 +45,8 @@ type Batch struct {
 
 	streams []StreamKey
 	of      []int // stream of each delivery
+
+	uncertain *commitAttempt // of PostgresStore
 }
 
 // StreamKey names one sequence.
