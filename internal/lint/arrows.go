@@ -32,7 +32,7 @@ func arrows() []arrow {
 		{"internal/faultnet", nil},
 		{"internal/lint", nil},
 		{"internal/mutant", nil}, // false constants in every build but the tests' own
-		{"deploy", nil}, // the settings of foreign servers, embedded
+		{"deploy", nil},          // the settings of foreign servers, embedded
 		{"internal/embedded", []string{"internal/schema", "deploy"}},
 		{"internal/testenv", []string{"internal/embedded", "internal/schema", "internal/faultnet", "deploy"}},
 		{"internal/monitor", []string{"devicestate", "devicestate/consumer"}},
