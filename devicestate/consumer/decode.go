@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,3 +65,16 @@ const supportedVersion = "1"
 
 // isTombstone: a null value is Kafka's mark for a deleted key (a device that was erased); there is nothing to handle.
 func isTombstone(r *kgo.Record) bool { return r.Value == nil }
+
+// Decode reads a record as Run does. The error says why the record would be poison; nil and no delivery is a tombstone.
+func Decode(r *kgo.Record) (*Delivery, error) {
+	if isTombstone(r) {
+		return nil, nil
+	}
+	var d decoder
+	delivery, bad := d.decode(r)
+	if bad != nil {
+		return nil, &PoisonError{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Reason: bad.reason, Err: errors.New(bad.detail)}
+	}
+	return delivery, nil
+}

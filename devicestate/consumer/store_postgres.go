@@ -250,7 +250,7 @@ func isServerFault(err error) bool {
 	if !errors.As(err, &pg) {
 		return pgconn.SafeToRetry(err) || pgconn.Timeout(err)
 	}
-	switch pg.Code[:2] {
+	switch class := pg.Code[:min(2, len(pg.Code))]; class {
 	case "08", "40", "53", "55", "57", "58":
 		return true
 	}
