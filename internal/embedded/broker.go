@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 
@@ -135,7 +134,7 @@ func badgerOptions(dir string) *badger.Options {
 // brokerLog passes warnings and errors on; below that the broker logs every connection, badger every compaction.
 func brokerLog(log *slog.Logger) *slog.Logger {
 	if log == nil {
-		return slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1}))
+		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(atLeast{Handler: log.Handler(), level: slog.LevelWarn})
 }

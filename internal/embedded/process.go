@@ -178,13 +178,14 @@ func (p *Process) launch() error {
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	cmd := exec.Command(p.prog.path, p.prog.args...)
-	cmd.Dir = "/" // a dropped uid may not be able to enter our directory
+	cmd := exec.Command(p.prog.path, p.prog.args...) //nolint:noctx // it outlives the context it is started under
+	cmd.Dir = "/"                                    // a dropped uid may not be able to enter our directory
 	cmd.Env = append(os.Environ(), p.prog.env...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = childAttributes(p.prog.owner, p.prog.stop)
 	done := make(chan struct{})
 	started := make(chan error, 1)
+	// Ends with the child; whoever stops or kills the child waits for done.
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()

@@ -1,6 +1,7 @@
 package faultnet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -33,7 +34,7 @@ func (l *link) copy(p *Proxy, d Direction, to, from net.Conn) {
 			l.end(false)
 			return
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			closeWrite(to)
 			return
 		}

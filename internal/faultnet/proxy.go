@@ -150,7 +150,7 @@ func (p *Proxy) serve(client net.Conn) {
 		abort(client)
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, 10*time.Second)
+	server, err := net.DialTimeout("tcp", p.target, 10*time.Second) //nolint:noctx // Close waits no longer than this
 	if err != nil {
 		abort(client)
 		return

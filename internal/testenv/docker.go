@@ -36,7 +36,7 @@ var dockerAnswers = sync.OnceValue(func() bool {
 	if err != nil {
 		return false
 	}
-	defer provider.Close()
+	defer func() { _ = provider.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return provider.Health(ctx) == nil
@@ -47,7 +47,7 @@ func dockerSocketOpen() bool {
 		return true // perhaps TCP; the health check decides
 	}
 	for _, path := range []string{"/var/run/docker.sock", filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "docker.sock")} {
-		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil { //nolint:noctx // bounded by its time-out
 			_ = conn.Close()
 			return true
 		}

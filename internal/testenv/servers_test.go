@@ -1,6 +1,7 @@
 package testenv_test
 
 import (
+	"errors"
 	"net"
 	"net/url"
 	"testing"
@@ -69,7 +70,7 @@ func TestRedis_EachTestHasKeysOfItsOwn(t *testing.T) {
 	if err := first.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Get(t.Context(), "k").Err(); err != redis.Nil {
+	if err := second.Get(t.Context(), "k").Err(); !errors.Is(err, redis.Nil) {
 		t.Fatalf("the neighbour's key is visible (%v)", err)
 	}
 }
