@@ -1,0 +1,138 @@
+package ingest
+
+// The two round trips of a batch. Row locks and bucket locks are taken in the first, always lane before buckets.
+const (
+	begin    = `BEGIN /* ingest.begin */ ISOLATION LEVEL READ COMMITTED`
+	commit   = `COMMIT /* ingest.commit */`
+	rollback = `ROLLBACK /* ingest.rollback */`
+
+	// No row: the lane belongs to another term. The row stays locked to the end, so a takeover waits for this batch and
+	// then judges the lease that the batch has just renewed.
+	lockLane = `SELECT /* ingest.lock_lane */ batch FROM ingest_lane WHERE lane = $1 AND term = $2 FOR NO KEY UPDATE`
+
+	// After the bucket locks, as its own statement: its snapshot sees everything that the last holder committed.
+	// Served by the primary key, one probe a stream. The content is not read: nothing is decided by it.
+	readStreams = `SELECT /* ingest.read_streams */ u.ord, d.hub_id, d.epoch, d.sequence, d.counter, d.boot, d.boot_started_at, d.boot_received_at,
+  d.occurred_at, d.received_at, d.clock_suspect, d.retained, d.clock_skew_ms, d.state_hash, d.emitted_hash, d.emitted_at,
+  d.missed, d.late, d.duplicate, d.quarantined, d.reboot_pending, d.owed
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (device_id, stream, ord)
+JOIN device_state d ON d.device_id = u.device_id AND d.stream = u.stream`
+
+	// One row a stream, the last of the batch. An empty state means: the content did not move.
+	upsertStreams = `INSERT /* ingest.upsert_streams */ INTO device_state AS d
+(device_id, stream, hub_id, bucket, epoch, sequence, counter, boot, boot_started_at, boot_received_at, occurred_at, received_at,
+ clock_suspect, retained, clock_skew_ms, state, state_hash, emitted_hash, emitted_at, missed, late, duplicate, quarantined,
+ reboot_pending, owed)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+ $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::boolean[], $14::boolean[], $15::bigint[],
+ $16::bytea[], $17::bytea[], $18::bytea[], $19::timestamptz[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[],
+ $24::boolean[], $25::boolean[])
+ON CONFLICT (device_id, stream) DO UPDATE SET
+ hub_id = excluded.hub_id, epoch = excluded.epoch, sequence = excluded.sequence, counter = excluded.counter, boot = excluded.boot,
+ boot_started_at = excluded.boot_started_at, boot_received_at = excluded.boot_received_at, occurred_at = excluded.occurred_at,
+ received_at = excluded.received_at, clock_suspect = excluded.clock_suspect, retained = excluded.retained,
+ clock_skew_ms = excluded.clock_skew_ms,
+ state = CASE WHEN excluded.state = ''::bytea THEN d.state ELSE excluded.state END,
+ state_hash = excluded.state_hash, emitted_hash = excluded.emitted_hash, emitted_at = excluded.emitted_at,
+ missed = excluded.missed, late = excluded.late, duplicate = excluded.duplicate, quarantined = excluded.quarantined,
+ reboot_pending = excluded.reboot_pending, owed = excluded.owed, updated_at = clock_timestamp()`
+
+	insertGaps = `INSERT /* ingest.insert_gaps */ INTO stream_gap (device_id, stream, boot, from_counter, to_counter, missing)
+SELECT d, s, b, f, t, int8multirange(int8range(f, t, '[]'))
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS u (d, s, b, f, t)`
+
+	// The newest open gap that still misses the counter; of another boot only when one side has none. A second late copy
+	// finds nothing. Served by stream_gap_stream_idx.
+	fillGaps = `WITH /* ingest.fill_gaps */ late AS (
+  SELECT DISTINCT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS u (device_id, stream, boot, counter)
+), hit AS (
+  SELECT g.id, range_agg(int8range(l.counter, l.counter, '[]')) AS filled, count(*) AS n
+  FROM late l CROSS JOIN LATERAL (
+    SELECT id FROM stream_gap g
+    WHERE g.device_id = l.device_id AND g.stream = l.stream AND g.to_counter >= l.counter AND g.from_counter <= l.counter
+      AND g.closed_at IS NULL AND g.missing @> l.counter AND (g.boot IS NULL OR l.boot IS NULL OR g.boot = l.boot)
+    ORDER BY id DESC LIMIT 1) g
+  GROUP BY g.id
+)
+UPDATE stream_gap g SET missing = g.missing - h.filled, arrived_late = g.arrived_late + h.n,
+  closed_at = CASE WHEN isempty(g.missing - h.filled) THEN clock_timestamp() END
+FROM hit h WHERE g.id = h.id`
+
+	// Room per device and in all is what undecided rejects leave of the caps; what finds none is counted. Two lanes may
+	// overshoot a cap by a batch each: it bounds the disk, nothing depends on the exact number.
+	insertRejects = `WITH /* ingest.insert_rejects */ given AS (
+  SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::boolean[], $9::timestamptz[])
+    WITH ORDINALITY AS u (topic, device_id, stream, reason, detail, payload, retained, received_at, ord)
+), device_room AS (
+  SELECT d.device_id, $10::bigint - (CASE WHEN d.device_id IS NULL
+      THEN (SELECT count(*) FROM (SELECT FROM ingest_reject r WHERE r.device_id IS NULL AND r.decided_at IS NULL LIMIT $10::bigint) x)
+      ELSE (SELECT count(*) FROM (SELECT FROM ingest_reject r WHERE r.device_id = d.device_id AND r.decided_at IS NULL LIMIT $10::bigint) x) END) AS room
+  FROM (SELECT DISTINCT device_id FROM given) d
+), fits AS (
+  SELECT g.*, row_number() OVER (PARTITION BY g.device_id ORDER BY g.ord) <= d.room AS fits
+  FROM given g JOIN device_room d ON d.device_id IS NOT DISTINCT FROM g.device_id
+), total_room AS MATERIALIZED (
+  SELECT CASE WHEN EXISTS (SELECT FROM fits WHERE fits)
+    THEN $11::bigint - (SELECT count(*) FROM (SELECT FROM ingest_reject r WHERE r.decided_at IS NULL LIMIT $11::bigint) x) ELSE 0 END AS room
+), judged AS (
+  SELECT f.*, f.fits AND count(*) FILTER (WHERE f.fits) OVER (ORDER BY f.ord) <= t.room AS stored FROM fits f CROSS JOIN total_room t
+), stored AS (
+  INSERT INTO ingest_reject (lane, topic, device_id, stream, reason, detail, payload, retained, received_at)
+  SELECT $1, topic, device_id, stream, reason, detail, payload, retained, received_at FROM judged WHERE stored ORDER BY ord
+)
+INSERT INTO ingest_reject_overflow AS o (lane, reason, hour, rejected)
+SELECT $1, reason, date_trunc('hour', clock_timestamp(), 'UTC'), count(*) FROM judged WHERE NOT stored GROUP BY reason
+ON CONFLICT (lane, reason, hour) DO UPDATE SET rejected = o.rejected + excluded.rejected`
+
+	// The batch number tells a later attempt that this one committed although its answer was lost.
+	updateLane = `UPDATE /* ingest.update_lane */ ingest_lane SET batch = $3, tail = $4, lease_until = clock_timestamp() + $5::bigint * interval '1 microsecond',
+  committed_at = clock_timestamp(), applied = applied + $6, duplicate = duplicate + $7, late = late + $8, coalesced = coalesced + $9,
+  discarded = discarded + $10, ignored = ignored + $11, quarantined = quarantined + $12
+WHERE lane = $1 AND term = $2`
+
+	ensurePartition = `SELECT /* ingest.ensure_partition */ ensure_partition('outbox', $1)`
+
+	// The old row is locked first, so that its owner can be told from ours. A takeover waits for an open batch of the
+	// owner and then sees the lease it renewed.
+	claimLane = `WITH /* ingest.claim_lane */ before AS (
+  SELECT owner FROM ingest_lane WHERE lane = $1 FOR UPDATE
+)
+INSERT INTO ingest_lane AS l (lane, owner, term, lease_until)
+VALUES ($1, $2, 1, clock_timestamp() + $3::bigint * interval '1 microsecond')
+ON CONFLICT (lane) DO UPDATE SET owner = excluded.owner, term = l.term + 1, lease_until = excluded.lease_until
+WHERE l.owner IS NULL OR l.lease_until < clock_timestamp() OR ($4::boolean AND l.owner = excluded.owner)
+RETURNING l.term, l.batch, l.tail, l.filters, l.session_seen, l.committed_at, (SELECT owner FROM before)`
+
+	renewLane = `UPDATE /* ingest.renew_lane */ ingest_lane SET lease_until = clock_timestamp() + $3::bigint * interval '1 microsecond'
+WHERE lane = $1 AND term = $2`
+
+	releaseLane = `UPDATE /* ingest.release_lane */ ingest_lane SET owner = NULL, lease_until = clock_timestamp() WHERE lane = $1 AND term = $2`
+
+	subscribeLane = `UPDATE /* ingest.subscribe_lane */ ingest_lane SET filters = $3, session_seen = true WHERE lane = $1 AND term = $2`
+
+	insertPossibleGap = `INSERT /* ingest.insert_possible_gap */ INTO possible_gap (lane, cause, from_at, to_at, detail) VALUES ($1, $2, $3, $4, $5)`
+
+	readFsync = `SELECT /* ingest.read_fsync */ current_setting('fsync')`
+
+	readSettings = `SELECT /* ingest.read_settings */ buckets FROM hubstate_settings`
+
+	// Unpublished bytes: for every bucket that has a row above its cursor, its share of the positions since then, times
+	// the bytes that one position takes. An estimate: exact enough for a cap, and 64 index probes instead of a scan.
+	readBacklog = `WITH /* ingest.read_backlog */ head AS (
+  SELECT coalesce(pg_sequence_last_value('outbox_position_seq'::regclass), 0) AS position
+), attached AS (
+  SELECT c.oid, pg_total_relation_size(c.oid) AS bytes FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+  WHERE i.inhparent = 'outbox'::regclass
+), extent AS (
+  SELECT coalesce(sum(bytes), 0) AS bytes, (SELECT count(*) FROM outbox_bucket) AS buckets FROM attached
+), first AS (
+  SELECT min(p.position) AS position FROM outbox_bucket b
+  CROSS JOIN LATERAL (SELECT position FROM outbox o WHERE o.bucket = b.bucket ORDER BY position LIMIT 1) p
+), behind AS (
+  SELECT sum(h.position - greatest(b.cursor, p.position - 1))::numeric AS positions
+  FROM outbox_bucket b CROSS JOIN head h
+  CROSS JOIN LATERAL (SELECT position FROM outbox o WHERE o.bucket = b.bucket AND o.position > b.cursor ORDER BY position LIMIT 1) p
+)
+SELECT coalesce(behind.positions / extent.buckets * extent.bytes / greatest(head.position - first.position + 1, 1), 0)::bigint
+FROM behind, extent, head, first`
+)

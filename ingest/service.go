@@ -1,0 +1,257 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hubstate/hubstate/devicestate"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+)
+
+// Service is one ingester: all lanes of its configuration.
+type Service struct {
+	cfg     Config
+	pool    *pgxpool.Pool
+	log     *slog.Logger
+	matcher *devicestate.Matcher
+	metrics *metrics
+	outbox  *capacity
+	buckets int
+
+	mu     sync.Mutex
+	lanes  map[string]error // why a lane is not connected; nil = connected
+	state  map[string]string
+	queues []*queue
+	onLane func(error)
+}
+
+// New prepares an ingester. pool must run as Role with SessionSettings; it is the caller's to close. log and reg must
+// not be nil. The error joins everything that is wrong with cfg.
+func New(cfg Config, pool *pgxpool.Pool, reg prometheus.Registerer, log *slog.Logger) (*Service, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	profiles, err := LoadProfiles(cfg.Profiles, cfg.Builtin)
+	if err != nil {
+		return nil, err
+	}
+	matcher, err := devicestate.NewMatcher(profiles, cfg.Limits())
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withSessions(filtersOf(profiles))
+	if cfg.Instance == "" {
+		if cfg.Instance, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("instance is not set and the host has no name: %w", err)
+		}
+	}
+	s := &Service{cfg: cfg, pool: pool, log: log, matcher: matcher, lanes: map[string]error{}, state: map[string]string{}, onLane: func(error) {}}
+	s.metrics = newMetrics(reg, s)
+	s.outbox = &capacity{pool: pool, max: cfg.OutboxMaxBytes, policy: cfg.OutboxFull, every: cfg.OutboxCheck, metrics: s.metrics, log: log}
+	return s, nil
+}
+
+// OnReady sets what is told of every change of readiness: nil when all lanes are connected and subscribed, else what is
+// missing. Call it before Run.
+func (s *Service) OnReady(f func(error)) { s.onLane = f }
+
+// Run ingests until ctx ends. It then commits and acknowledges what was read, within stop_timeout, and returns nil.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	s.announce()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.outbox.run(ctx) })
+	for _, cfg := range s.cfg.Sessions {
+		s.setLane(cfg.Lane, "standby", errors.New("starting"))
+	}
+	for _, cfg := range s.cfg.Sessions {
+		group.Go(func() error { return s.runLane(ctx, cfg) })
+	}
+	return group.Wait()
+}
+
+// check refuses a database that can undo a commit, and learns the number of buckets.
+func (s *Service) check(ctx context.Context) error {
+	var fsync string
+	if err := s.pool.QueryRow(ctx, readFsync).Scan(&fsync); err != nil {
+		return fmt.Errorf("read fsync: %w", err)
+	}
+	if fsync != "on" && !s.cfg.AllowFsyncOff {
+		return errors.New("the database runs with fsync = off: a crash could undo what was already published; set fsync = on")
+	}
+	if err := s.pool.QueryRow(ctx, readSettings).Scan(&s.buckets); err != nil {
+		return fmt.Errorf("read settings of the cell (run `relay migrate` first?): %w", err)
+	}
+	return nil
+}
+
+// announce says what the broker's window allows at most.
+func (s *Service) announce() {
+	const commit = 5 * time.Millisecond
+	bound := float64(s.cfg.BrokerWindow) / commit.Seconds() * float64(len(s.cfg.Sessions))
+	s.log.Info("throughput bound: window ÷ time to ack × sessions", "window", s.cfg.BrokerWindow, "sessions", len(s.cfg.Sessions),
+		"messages_per_second_at_5ms", int(bound))
+	for _, c := range s.cfg.Sessions {
+		if c.Share != "" {
+			s.log.Warn("shared subscription: the broker spreads one device over several sessions, so only counters keep its order, and an offline member strands what it was given",
+				"lane", c.Lane, "share", c.Share)
+		}
+	}
+}
+
+// runLane holds one lane whenever it is ours, and waits as a standby while it is not.
+func (s *Service) runLane(ctx context.Context, cfg SessionConfig) error {
+	l := &lane{name: cfg.Lane, owner: s.cfg.Instance, ttl: s.cfg.Lease, pool: s.pool}
+	log := s.log.With("lane", cfg.Lane)
+	succeed := true // only at start: the owner of our name is our predecessor then, and a rival later
+	for ctx.Err() == nil {
+		if !s.waitForLane(ctx, l, succeed, log) {
+			return nil
+		}
+		succeed = false
+		log.Info("lane claimed", "term", l.term, "owner", l.owner)
+		err := s.hold(ctx, cfg, l, log)
+		if err != nil && !errors.Is(err, errLaneLost) {
+			return fmt.Errorf("lane %s: %w", cfg.Lane, err)
+		}
+		if err != nil {
+			log.Error("lane lost", "term", l.term, "error", err)
+		}
+	}
+	return nil
+}
+
+// waitForLane polls until the lane is ours; false when ctx ended first.
+func (s *Service) waitForLane(ctx context.Context, l *lane, succeed bool, log *slog.Logger) bool {
+	for try := 0; ; try++ {
+		ours, err := l.claim(ctx, succeed)
+		switch {
+		case ours:
+			return true
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
+			log.Warn("lane not claimed", "error", err)
+			s.setLane(l.name, "standby", err)
+		default:
+			if try == 0 {
+				log.Info("standing by: the lane has another owner")
+			}
+			s.setLane(l.name, "standby", errors.New("standby: another ingester owns the lane"))
+		}
+		if sleep(ctx, min(s.cfg.Lease/5, time.Second)) != nil {
+			return false
+		}
+	}
+}
+
+// hold runs the session of an owned lane and releases the lane afterwards.
+func (s *Service) hold(ctx context.Context, cfg SessionConfig, l *lane, log *slog.Logger) error {
+	q := newQueue(s.cfg.QueueReports, s.cfg.QueueBytes)
+	s.addQueue(q)
+	defer s.removeQueue(q)
+	session := &session{
+		cfg: cfg, service: s, lane: l, queue: q, decoder: newDecoder(s.matcher, s.cfg.Limits(), cfg.Hub), log: log,
+		ready: func(err error) { s.setReady(l.name, err) },
+	}
+	session.writer = newWriter(s.cfg, l, q, s)
+	if l.crashed && l.tail.qos0 {
+		session.pending = append(session.pending, possibleGap{cause: gapConnectionLost, from: l.committedAt, to: time.Now(), detail: "the owner before did not stop in order"})
+	}
+	session.ready(errors.New("connecting"))
+	err := session.run(ctx)
+	s.setLane(l.name, "standby", errors.New("not owned"))
+	if errors.Is(err, errLaneLost) {
+		return err
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	if failed := l.release(release); failed != nil {
+		log.Warn("lane not released", "error", failed) // the lease runs out by itself
+	}
+	return err
+}
+
+func (s *Service) setReady(lane string, err error) {
+	if err == nil {
+		s.setLane(lane, "connected", nil)
+		return
+	}
+	s.setLane(lane, "disconnected", err)
+}
+
+func (s *Service) setLane(lane, state string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes[lane], s.state[lane] = err, state
+	counts := map[string]float64{"connected": 0, "disconnected": 0, "standby": 0}
+	for _, st := range s.state {
+		counts[st]++
+	}
+	for st, n := range counts {
+		s.metrics.lanes.WithLabelValues(st).Set(n)
+	}
+	s.onLane(s.readyLocked())
+}
+
+// Ready is nil when every lane is connected and subscribed, else what is missing, lane by lane.
+func (s *Service) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readyLocked()
+}
+
+func (s *Service) readyLocked() error {
+	var missing []string
+	for _, c := range s.cfg.Sessions {
+		err, known := s.lanes[c.Lane]
+		switch {
+		case !known:
+			missing = append(missing, "lane "+c.Lane+": not started")
+		case err != nil:
+			missing = append(missing, "lane "+c.Lane+": "+err.Error())
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(missing, "; "))
+}
+
+func (s *Service) addQueue(q *queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queues = append(s.queues, q)
+}
+
+func (s *Service) removeQueue(q *queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, o := range s.queues {
+		if o == q {
+			s.queues = append(s.queues[:i], s.queues[i+1:]...)
+			return
+		}
+	}
+}
+
+func (s *Service) queued() (reports, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queues {
+		n, b := q.size()
+		reports, bytes = reports+n, bytes+b
+	}
+	return reports, bytes
+}
