@@ -4,12 +4,36 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// checkDocLinks follows every relative link and every path in `code` of the pages, heading anchors included.
+// checkDocLinks follows every relative link and every path in `code` of the pages, heading anchors included, and every
+// page that code, configuration or a unit file mentions: an error that says "see docs/…" is read in a hurry.
 func checkDocLinks(t *Tree) []Violation {
 	entries := t.entries()
+	return append(t.pageLinks(entries), t.mentions(entries)...)
+}
+
+func (t *Tree) mentions(entries map[string]bool) []Violation {
+	mention := regexp.MustCompile(`\bdocs/[\w/-]+\.md`)
+	files := slices.DeleteFunc(slices.Clone(t.Files), func(f *File) bool {
+		return path.Ext(f.Path) == ".md" || within(f.Path, "internal/lint")
+	})
+	return collect("doc-links", files, func(f *File) []Violation {
+		var vs []Violation
+		for i, line := range strings.Split(string(f.Data), "\n") {
+			for _, page := range mention.FindAllString(line, -1) {
+				if !entries[page] {
+					vs = append(vs, Violation{Line: i + 1, Message: fmt.Sprintf("%s does not exist", page)})
+				}
+			}
+		}
+		return vs
+	})
+}
+
+func (t *Tree) pageLinks(entries map[string]bool) []Violation {
 	return collect("doc-links", t.pages(), func(f *File) []Violation {
 		var vs []Violation
 		for i, line := range strings.Split(string(f.Data), "\n") {
