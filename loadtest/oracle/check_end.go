@@ -21,6 +21,9 @@ func (c *checker) checkEffects(stream int) {
 		applied[at] = true
 		last = at
 	}
+	if c.Consumer.Counts != nil {
+		c.checkCount(stream, int64(len(applied)))
+	}
 	var highest place
 	for i, rec := range c.records[stream] {
 		if first := i == 0 || highest.before(rec.at()); !first {
@@ -34,6 +37,18 @@ func (c *checker) checkEffects(stream int) {
 	}
 	for at := range applied {
 		c.result.event(Phantom, Event{Stream: stream, Epoch: at.epoch, Sequence: at.sequence}, "handled, but not on the topic as a first delivery in order")
+	}
+}
+
+// checkCount holds the number of effects in the consumer's store against the events it handled.
+func (c *checker) checkCount(stream int, handled int64) {
+	s := c.Ledger.Streams[stream]
+	offender := Offender{Device: s.Device, Stream: s.Name, Detail: fmt.Sprintf("%d effects in the store for %d events", c.Consumer.Counts[stream], handled)}
+	switch n := c.Consumer.Counts[stream]; {
+	case n > handled:
+		c.result.add(DoubleEffect, n-handled, offender)
+	case n < handled:
+		c.result.add(Lost, handled-n, offender)
 	}
 }
 

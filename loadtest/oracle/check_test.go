@@ -19,7 +19,7 @@ func correctHistory() *History {
 	book := ledger.New("test", 7, time.Unix(1_800_000_000, 0), streams)
 	h := &History{Ledger: book, Undisturbed: true}
 	h.Database = Database{States: map[int]State{}, Gaps: map[int][]Range{}, Rejects: map[Ref]int{}, Skipped: map[int][]Skip{}}
-	h.Consumer.Positions = map[int]PositionSeen{}
+	h.Consumer.Positions, h.Consumer.Counts = map[int]PositionSeen{}, map[int]int64{}
 	for i, s := range streams {
 		writeReports(s, i)
 		runPipeline(h, i)
@@ -66,6 +66,7 @@ func runPipeline(h *History, stream int) {
 			db.Outbox = append(db.Outbox, Row{Event: e, Position: int64(len(db.Outbox) + 1), Bucket: int16(stream)})
 			h.Topic = append(h.Topic, Record{Event: e, Partition: int32(stream), Offset: st.Sequence - 1})
 			h.Consumer.Effects = append(h.Consumer.Effects, Effect{Stream: stream, Report: number, Epoch: 1, Sequence: st.Sequence})
+			h.Consumer.Counts[stream]++
 			st.Report = number
 			db.Classes.Applied++
 		case r.Kind.Rejected():
@@ -185,7 +186,9 @@ func TestCheck_CatchesEveryMutation(t *testing.T) {
 // dropRecords takes sequences from..to of a stream off the topic and out of the consumer.
 func (h *History) dropRecords(stream int, from, to int64) {
 	h.Topic = slices.DeleteFunc(h.Topic, func(r Record) bool { return r.Stream == stream && r.Sequence >= from && r.Sequence <= to })
+	before := len(h.Consumer.Effects)
 	h.Consumer.Effects = slices.DeleteFunc(h.Consumer.Effects, func(e Effect) bool { return e.Stream == stream && e.Sequence >= from && e.Sequence <= to })
+	h.Consumer.Counts[stream] -= int64(before - len(h.Consumer.Effects))
 }
 
 func (h *History) endConsumerAndTopicAt(stream int, sequence int64) {
@@ -219,6 +222,7 @@ func (h *History) forgetReport(stream int, report uint32) {
 	h.Database.States[stream] = st
 	h.Consumer.Positions[stream] = PositionSeen{1, st.Sequence}
 	h.Database.Classes.Applied--
+	h.Consumer.Counts[stream]--
 }
 
 // TestMutations_CoverEveryFault guards the list: a fault that no mutation provokes may be blind.

@@ -136,6 +136,7 @@ func (c Classes) Minus(b Classes) Classes {
 type Consumer struct {
 	Effects   []Effect             // in the order they happened
 	Positions map[int]PositionSeen // what its store remembers, by stream; nil: not read
+	Counts    map[int]int64        // effects made inside its store, by stream; nil: it makes none
 }
 
 // Effect is one event handled.

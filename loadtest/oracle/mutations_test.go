@@ -79,10 +79,12 @@ func mutations() map[string]mutation {
 			e := h.Consumer.Effects
 			e[2], e[3] = e[3], e[2]
 		}},
-		"the database skipped a sequence":  {NotDense, func(h *History) { shift(h, 1, 4, 1) }},
-		"the database repeated a sequence": {NotDense, func(h *History) { h.Database.Outbox[4].Sequence-- }},
-		"a stream does not begin at one":   {NotDense, func(h *History) { shift(h, 2, 0, 3) }},
-		"a hole without ce_skipped":        {Hole, func(h *History) { h.dropRecords(0, 3, 4) }},
+		"an effect was made twice inside the store": {DoubleEffect, func(h *History) { h.Consumer.Counts[0]++ }},
+		"an effect was not made inside the store":   {Lost, func(h *History) { h.Consumer.Counts[0]-- }},
+		"the database skipped a sequence":           {NotDense, func(h *History) { shift(h, 1, 4, 1) }},
+		"the database repeated a sequence":          {NotDense, func(h *History) { h.Database.Outbox[4].Sequence-- }},
+		"a stream does not begin at one":            {NotDense, func(h *History) { shift(h, 2, 0, 3) }},
+		"a hole without ce_skipped":                 {Hole, func(h *History) { h.dropRecords(0, 3, 4) }},
 		"a hole that ce_skipped explains in part": {Hole, func(h *History) {
 			h.dropRecords(0, 3, 4)
 			h.Topic[2].Skipped = []Range{{4, 4}}

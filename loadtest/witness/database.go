@@ -213,3 +213,26 @@ func (d *databaseReader) counts(ctx context.Context, before Baseline) error {
 	d.db.Possible = now.Possible - before.Possible
 	return nil
 }
+
+// Progress is how far the pipeline has come.
+type Progress struct {
+	Applied   int64
+	Committed int64 // reports of all classes
+	Published int64 // rows behind their bucket's cursor
+	Pending   int64 // buckets with rows above their cursor
+	WAL       int64 // bytes written since the cluster was made
+}
+
+// ReadProgress is cheap.
+func ReadProgress(ctx context.Context, url string) (p Progress, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return p, fmt.Errorf("read progress: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = conn.QueryRow(ctx, sqlProgress).Scan(&p.Applied, &p.Committed, &p.Published, &p.Pending, &p.WAL)
+	if err != nil {
+		return p, fmt.Errorf("read progress: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hubstate/hubstate/loadtest/fleet"
+	"github.com/hubstate/hubstate/loadtest/oracle"
+	"github.com/hubstate/hubstate/loadtest/rig"
+	"github.com/hubstate/hubstate/loadtest/subject"
+	"github.com/hubstate/hubstate/loadtest/witness"
+)
+
+// bench carries out one scenario on a running installation.
+type bench struct {
+	scenario   Scenario
+	seed       uint64
+	in         *rig.Installation
+	log        *slog.Logger
+	out        io.Writer // progress
+	dir        string
+	ownServers bool
+
+	fleet     *fleet.Fleet
+	subject   *subject.Subject
+	timetable *rig.Timetable
+	progress  *progress
+	baseline  witness.Baseline
+	offsets   witness.Offsets
+}
+
+// run sends the load, breaks what the timetable says, waits until all has come to rest, and checks.
+func (b *bench) run(ctx context.Context) (*Record, error) {
+	if err := b.prepare(ctx); err != nil {
+		return nil, err
+	}
+	defer b.subject.Close()
+	work, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, work := errgroup.WithContext(work)
+	group.Go(func() error { return ended(work, b.subject.Run(work)) })
+	group.Go(func() error { return ended(work, b.progress.run(work)) })
+	err := b.exercise(work)
+	record := b.record()
+	if err == nil {
+		err = b.check(ctx, record)
+	}
+	cancel()
+	return record, errors.Join(err, group.Wait())
+}
+
+// ended hides the error of something that was told to end.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (b *bench) prepare(ctx context.Context) (err error) {
+	if b.scenario.Load.Prefix == "d" {
+		b.scenario.Load.Prefix = prefixOf(b.ownServers, time.Now())
+	}
+	b.baseline, err = witness.ReadBaseline(ctx, b.in.Database)
+	if err != nil {
+		return err
+	}
+	b.offsets, err = witness.EndOffsets(ctx, b.in.Kafka, b.in.Topic)
+	if err != nil {
+		return err
+	}
+	b.fleet, err = fleet.New(b.scenario.Load, b.scenario.Name, b.seed, b.in.MQTT, b.log)
+	if err != nil {
+		return err
+	}
+	group := fmt.Sprintf("loadtest-%s-%d", b.scenario.Load.Prefix, time.Now().UnixNano())
+	b.subject, err = subject.New(b.fleet.Ledger(), subject.Options{
+		Brokers: b.in.Kafka, Topic: b.in.Topic, Group: group, Redis: b.in.Redis, WarmUp: b.scenario.WarmUp, Log: b.log,
+	})
+	b.progress = newProgress(b)
+	return err
+}
+
+// exercise runs fleet and timetable side by side, then lets each stream close and the pipeline come to rest.
+func (b *bench) exercise(ctx context.Context) error {
+	if err := b.await(ctx, 30*time.Second, "the consumer has no partitions", b.subject.Ready); err != nil {
+		return err
+	}
+	start := time.Now()
+	b.timetable = rig.NewTimetable(b.in, start)
+	b.progress.begin(start)
+	group, work := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.fleet.Run(work) })
+	group.Go(func() error { return b.timetable.Run(work, b.componentFaults(), b.scenario.Load.Duration) })
+	group.Go(func() error { return b.disconnects(work, start) })
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	b.progress.mark("loaded")
+	if err := b.fleet.Close(ctx); err != nil {
+		return fmt.Errorf("closing reports: %w", err)
+	}
+	return b.settle(ctx)
+}
+
+func (b *bench) componentFaults() []rig.Fault {
+	return slices.DeleteFunc(slices.Clone(b.scenario.Faults), func(f rig.Fault) bool { return slices.Contains(f.On, fleetName) })
+}
+
+// disconnects carries out the faults that concern the devices' own connections.
+func (b *bench) disconnects(ctx context.Context, start time.Time) error {
+	for _, f := range b.scenario.Faults {
+		if !slices.Contains(f.On, fleetName) {
+			continue
+		}
+		select {
+		case <-time.After(time.Until(start.Add(f.At))):
+			b.fleet.Disconnect()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// await polls a condition.
+func (b *bench) await(ctx context.Context, limit time.Duration, what string, holds func() bool) error {
+	deadline := time.Now().Add(limit)
+	for !holds() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s after %s", what, limit)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// quiet is how long nothing may move before a pipeline counts as at rest whose end cannot be told from its counts.
+const quiet = 3 * time.Second
+
+// settle waits until the pipeline is at rest: every acknowledged report committed, every event published and handled;
+// or, when the broker lost some, until nothing has moved for a while. Coming to no rest is no error here: the oracle
+// says what is missing.
+func (b *bench) settle(ctx context.Context) error {
+	limit := time.Now().Add(b.scenario.Settle)
+	var last witness.Progress
+	var handled int64
+	moved := time.Now()
+	for time.Now().Before(limit) {
+		now, err := witness.ReadProgress(ctx, b.in.Database)
+		if err != nil {
+			return err
+		}
+		if b.complete(now) {
+			return nil
+		}
+		if n := b.subject.Handled.Load(); now.Committed != last.Committed || now.Pending != last.Pending || n != handled {
+			last, handled, moved = now, n, time.Now()
+		}
+		if b.scenario.brokerHurt() && time.Since(moved) > quiet && now.Pending == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	fmt.Fprintf(b.out, "not at rest after %s\n", b.scenario.Settle)
+	return nil
+}
+
+func (b *bench) complete(now witness.Progress) bool {
+	published, _ := b.fleet.Ledger().Totals()
+	committed := now.Committed - b.baseline.Classes.Total()
+	applied := now.Applied - b.baseline.Classes.Applied
+	return committed >= published && now.Pending == 0 && b.subject.Handled.Load() >= applied
+}
+
+// check reads what the run left behind and asks the oracle.
+func (b *bench) check(ctx context.Context, record *Record) error {
+	if err := b.fleet.Ledger().Save(filepath.Join(b.dir, ledgerFile)); err != nil {
+		return err
+	}
+	h, err := b.history(ctx)
+	if err != nil {
+		return err
+	}
+	record.judge(oracle.Check(h), h, b.scenario.Expect)
+	return nil
+}
+
+func (b *bench) history(ctx context.Context) (*oracle.History, error) {
+	seed := maphash.MakeSeed()
+	book := b.fleet.Ledger()
+	database, err := witness.ReadDatabase(ctx, b.in.Database, b.scenario.Load.Prefix, book, b.baseline, seed)
+	if err != nil {
+		return nil, err
+	}
+	topic, _, err := witness.ReadTopic(ctx, b.in.Kafka, b.in.Topic, b.offsets, book, seed)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := b.subject.Seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &oracle.History{
+		Ledger: book, Database: database, Topic: topic, Consumer: seen,
+		BrokerHurt: b.scenario.brokerHurt(), Undisturbed: len(b.scenario.Faults) == 0, Resent: b.fleet.Dups.Load(),
+	}, nil
+}
