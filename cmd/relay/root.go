@@ -21,6 +21,7 @@ func commands() []*cobra.Command {
 
 		newRunCommand(),
 		newMigrateCommand(),
+		newStatusCommand(),
 	}
 }
 
