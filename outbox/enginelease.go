@@ -54,7 +54,7 @@ func (e *engine) adopt(c claim) {
 	}
 	f.buckets = append(f.buckets, b)
 	e.unchecked = append(e.unchecked, c)
-	e.log.Info("bucket claimed", "bucket", c.bucket, "term", c.term, "cursor", c.cursor)
+	e.log.Debug("bucket claimed", "bucket", c.bucket, "term", c.term, "cursor", c.cursor)
 }
 
 // lose drops a bucket without writing anything. A group that is still outstanding comes back to nobody.
@@ -98,7 +98,7 @@ func (e *engine) retire(now time.Time) {
 		if !b.releasing || b.writing || (!b.quiet() && !late) || (b.phase == phaseDeciding && !late) {
 			continue
 		}
-		e.log.Info("bucket released", "bucket", b.id, "term", b.term, "cursor", b.cursor, "abandoned", b.inFlight)
+		e.log.Debug("bucket released", "bucket", b.id, "term", b.term, "cursor", b.cursor, "abandoned", b.inFlight)
 		term := b.term
 		e.remove(b)
 		e.giveBack(b.id, term)

@@ -8,9 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// lingerForever keeps franz-go from sending a group before it is whole: ProduceSync buffers all records and then drains
-// at once, so no timer is ever waited for. With a short linger a slow moment splits the group into two batches.
-const lingerForever = 30 * time.Second
+// groupLinger keeps franz-go from sending a group before it is whole: ProduceSync buffers all records and then drains at
+// once, so the timer is not waited for. With a short linger a slow moment splits the group into two batches. It is waited
+// for only when the client does not know the topic's partitions, which warmUp rules out.
+const groupLinger = time.Second
 
 // producerOptions is the publishing discipline: idempotent, acks=all, unlimited retries, no partitioner (the bucket
 // decides). The buffer limits are ours (Config.MemoryBytes): a limit of the client's would let the records of a
@@ -19,7 +20,7 @@ func producerOptions(cfg *Config, maxBatch int32) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProducerLinger(lingerForever),
+		kgo.ProducerLinger(groupLinger),
 		kgo.ProducerBatchMaxBytes(maxBatch),
 		kgo.MaxBufferedRecords(1 << 30),
 		kgo.DefaultProduceTopic(cfg.Topic),
