@@ -73,4 +73,3 @@ func benchmarkRedis(b *testing.B, url string) {
 	defer client.Close()
 	benchmarkStore(b, consumer.NewRedisStore(consumer.RedisConfig{Client: client, Name: "bench", Effects: monitorEffects}))
 }
-

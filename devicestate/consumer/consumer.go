@@ -64,6 +64,7 @@ type run struct {
 	cfg     *Config
 	metrics *metrics
 	client  *kgo.Client
+	link    link
 	slots   chan struct{} // one token per batch in work
 
 	workers   *errgroup.Group
@@ -90,6 +91,7 @@ func (r *run) run(ctx context.Context) error {
 		return fmt.Errorf("make kafka client: %w", err)
 	}
 	defer r.leave(ctx)
+	r.link = r.kafkaLink()
 	if r.compacted, err = r.isCompacted(intake); err != nil {
 		return err
 	}
@@ -99,6 +101,28 @@ func (r *run) run(ctx context.Context) error {
 	drained := r.drain(cancelWork)
 	r.commit(context.WithoutCancel(ctx))
 	return errors.Join(pollErr, drained)
+}
+
+// link is what the partitions need of Kafka.
+type link struct {
+	resume  func(partition int32)
+	mark    func(b *Batch, leaderEpoch int32)
+	produce func(context.Context, *kgo.Record) error
+}
+
+func (r *run) kafkaLink() link {
+	return link{
+		resume: func(partition int32) {
+			r.client.ResumeFetchPartitions(map[string][]int32{r.cfg.Topic: {partition}})
+		},
+		mark: func(b *Batch, leaderEpoch int32) {
+			r.client.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{
+				b.Topic: {b.Partition: {Epoch: leaderEpoch, Offset: b.Next}}})
+		},
+		produce: func(ctx context.Context, record *kgo.Record) error {
+			return r.client.ProduceSync(ctx, record).FirstErr()
+		},
+	}
 }
 
 // leave makes the group's next member go on at once, if the broker can be told within a few seconds.

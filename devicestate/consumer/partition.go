@@ -78,10 +78,7 @@ func (p *partition) enqueue(records []*kgo.Record, highWatermark, logStart int64
 // wait returns true when there is work.
 func (p *partition) wait() bool {
 	for {
-		p.mu.Lock()
-		n := len(p.queue)
-		p.mu.Unlock()
-		if n > 0 {
+		if p.queued() {
 			return p.acquire()
 		}
 		select {
@@ -92,6 +89,12 @@ func (p *partition) wait() bool {
 			return false
 		}
 	}
+}
+
+func (p *partition) queued() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue) > 0
 }
 
 // acquire takes a slot before it takes records: what arrives meanwhile joins the batch.
@@ -136,7 +139,7 @@ func (p *partition) take() []*kgo.Record {
 	}
 	p.mu.Unlock()
 	if resume {
-		p.run.client.ResumeFetchPartitions(map[string][]int32{p.run.cfg.Topic: {p.id}})
+		p.run.link.resume(p.id)
 	}
 	return records
 }

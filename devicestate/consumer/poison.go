@@ -51,7 +51,7 @@ func deadLetter(topic, group string, r *kgo.Record, p *poison) *kgo.Record {
 // produceDeadLetter returns once the copy is on all replicas.
 func (r *run) produceDeadLetter(ctx context.Context, record *kgo.Record, p *poison) error {
 	copied := deadLetter(r.cfg.Poison.topic, r.cfg.Group, record, p)
-	if err := r.client.ProduceSync(ctx, copied).FirstErr(); err != nil {
+	if err := r.link.produce(ctx, copied); err != nil {
 		return fmt.Errorf("write dead letter: %w", err)
 	}
 	r.metrics.poison(p.reason)

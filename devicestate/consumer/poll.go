@@ -91,6 +91,6 @@ func (r *run) rewind() {
 			continue
 		}
 		r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{r.cfg.Topic: {p.id: {Epoch: -1, Offset: offset}}})
-		r.client.ResumeFetchPartitions(map[string][]int32{r.cfg.Topic: {p.id}})
+		r.link.resume(p.id)
 	}
 }

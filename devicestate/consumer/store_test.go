@@ -104,6 +104,12 @@ func postgresPool(t *testing.T) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
+	prepareTables(t, pool)
+	return pool
+}
+
+func prepareTables(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
 	for range 2 { // safe to repeat
 		if _, err := pool.Exec(t.Context(), consumer.PostgresSchema); err != nil {
 			t.Fatal(err)
@@ -112,7 +118,6 @@ func postgresPool(t *testing.T) *pgxpool.Pool {
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, device text, position text)`); err != nil {
 		t.Fatal(err)
 	}
-	return pool
 }
 
 func insertEffects(ctx context.Context, tx pgx.Tx, ds []*consumer.Delivery) error {

@@ -109,8 +109,7 @@ func (p *partition) process(b *Batch, last *kgo.Record) error {
 	p.applied(b.Next)
 	p.run.metrics.stored(b, now.Sub(start), now)
 	p.tell(b)
-	p.run.client.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{
-		b.Topic: {b.Partition: {Epoch: last.LeaderEpoch, Offset: b.Next}}})
+	p.run.link.mark(b, last.LeaderEpoch)
 	return nil
 }
 
