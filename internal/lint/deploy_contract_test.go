@@ -18,7 +18,7 @@ const asyncapiPath = "deploy/asyncapi.yaml"
 func TestDeploy_AsyncAPIDescribesTheEvents(t *testing.T) {
 	t.Parallel()
 	schema := payloadSchema(t)
-	tree, err := Load(root)
+	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestDeploy_AsyncAPIIsChecked(t *testing.T) {
 func TestDeploy_AsyncAPIHeadersAreComplete(t *testing.T) {
 	t.Parallel()
 	documented := string(readFile(t, asyncapiPath))
-	tree, err := Load(root)
+	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type setting struct {
 
 func TestDeploy_EnvironmentExists(t *testing.T) {
 	t.Parallel()
-	tree, err := Load(root)
+	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}

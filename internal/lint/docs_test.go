@@ -20,7 +20,7 @@ const generated = "<!-- generated: go test ./internal/lint/ -run Docs -update --
 // TestDocs_Metrics compares docs/metrics.md with the metrics that the source declares.
 func TestDocs_Metrics(t *testing.T) {
 	t.Parallel()
-	tree, err := Load(root)
+	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}

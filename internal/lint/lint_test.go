@@ -14,7 +14,7 @@ const root = "../.."
 
 func TestHouse(t *testing.T) {
 	t.Parallel()
-	tree, err := Load(root)
+	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestRules_CatchTheirMutation(t *testing.T) {
 // TestLoad_SeesThisPackage guards against a loader that finds nothing, under which every rule would pass.
 func TestLoad_SeesThisPackage(t *testing.T) {
 	t.Parallel()
-	tree, err := Load(root)
+	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}

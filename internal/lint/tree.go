@@ -2,6 +2,7 @@ package lint
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -35,8 +36,8 @@ type File struct {
 }
 
 // Load reads the tree at root: what Git tracks and what it would let be added.
-func Load(root string) (*Tree, error) {
-	paths, err := list(root)
+func Load(ctx context.Context, root string) (*Tree, error) {
+	paths, err := list(ctx, root)
 	if err != nil {
 		return nil, fmt.Errorf("list files: %w", err)
 	}
@@ -73,8 +74,8 @@ func Parse(files map[string][]byte) (*Tree, error) {
 }
 
 // list asks Git, so that ignored build output never counts; a source archive without .git is walked instead.
-func list(root string) ([]string, error) {
-	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+func list(ctx context.Context, root string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
