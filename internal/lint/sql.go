@@ -74,7 +74,7 @@ type statement struct {
 	pos  token.Pos
 }
 
-// statements returns the string constants of a file that are more than a word: fragments without a space are names.
+// statements returns the string constants of a file that begin with a keyword; lists of columns are no statements.
 func statements(f *File) []statement {
 	var all []statement
 	for _, d := range f.AST.Decls {
@@ -91,8 +91,9 @@ func statements(f *File) []statement {
 
 func texts(s *ast.ValueSpec) []statement {
 	var all []statement
+	keyword := regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|WITH|MERGE|COPY|LOCK|CREATE|ALTER|DROP|BEGIN|COMMIT|ROLLBACK|VALUES|TRUNCATE|select|insert|update|delete|with)\b`)
 	for i, v := range s.Values {
-		if text, ok := leading(v); ok && strings.Contains(text, " ") {
+		if text, ok := leading(v); ok && keyword.MatchString(text) {
 			all = append(all, statement{s.Names[i].Name, text, s.Names[i].Pos()})
 		}
 	}
