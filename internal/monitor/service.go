@@ -154,24 +154,76 @@ func (s *Service) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// consumeAgainAfter is the pause before a consumer that gave up is started again.
-const consumeAgainAfter = 3 * time.Second
+const (
+	consumeAgainAfter = 3 * time.Second // the pause before a consumer that gave up is started again
+	checkViewEvery    = 500 * time.Millisecond
+)
+
+// errViewLost ends a consumer whose view lost what it had applied.
+var errViewLost = errors.New("the view lost what it held and is built again")
 
 // consume reads the topic into the view. A consumer that gives up (a poison record, a missing right) is shown on the
 // page and started again: the page outlives what it reports.
 func (s *Service) consume(ctx context.Context) error {
-	return every(ctx, consumeAgainAfter, func(ctx context.Context) {
+	for ctx.Err() == nil {
 		s.watched.noteConsumer(nil)
-		err := s.consumer.Run(ctx)
+		err := s.consumeOnce(ctx)
 		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			err = errors.New("the consumer stopped")
+			break
 		}
 		s.watched.noteConsumer(err)
-		s.out.Log.Error("consumer stopped, starting it again", "error", err)
+		s.out.Log.Warn("consumer ended, starting it again", "error", err)
+		if !errors.Is(err, errViewLost) {
+			pause(ctx, consumeAgainAfter)
+		}
+	}
+	return nil
+}
+
+func (s *Service) consumeOnce(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := s.consumer.Run(ctx); err != nil {
+			return err
+		}
+		return errors.New("the consumer stopped")
 	})
+	g.Go(func() error { return s.missOffsets(ctx) })
+	return g.Wait()
+}
+
+// missOffsets ends the consumer when the view no longer holds what was applied to it. A partition in which nothing
+// happens would never ask the view, so a flush would leave its devices missing until they report. The consumer is asked
+// first: what it has applied by then must be in the view afterwards.
+func (s *Service) missOffsets(ctx context.Context) error {
+	tick := time.NewTicker(checkViewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		partitions := s.consumer.Status().Partitions
+		stored, err := s.screen.view.Offsets(ctx)
+		if err != nil {
+			continue // an outage loses nothing, and the page shows it
+		}
+		for _, p := range partitions {
+			if p.Next > 0 && stored[p.Partition] < p.Next {
+				return errViewLost
+			}
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // noteConsumer remembers how the consumer fares.

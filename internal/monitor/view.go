@@ -71,8 +71,8 @@ func (v *View) Resume(ctx context.Context, _ string, committed map[int32]int64) 
 	return resume, nil
 }
 
-// Process implements consumer.Store. The view is the effect; handle is called after it has moved, so a handler beside
-// the view is told each event at most once.
+// Process implements consumer.Store. The view is the effect; handle, if there is one, is called after it has moved, so
+// a handler beside the view is told each event at most once.
 func (v *View) Process(ctx context.Context, b *consumer.Batch, handle consumer.Handler) error {
 	answer, err := v.apply.Run(ctx, v.rdb, []string{v.prefix}, v.arguments(b)...).StringSlice()
 	if err != nil {
@@ -92,7 +92,7 @@ func (v *View) Process(ctx context.Context, b *consumer.Batch, handle consumer.H
 		return err
 	}
 	b.Confirmed = offset
-	if accepted := b.Accepted(); len(accepted) > 0 {
+	if accepted := b.Accepted(); handle != nil && len(accepted) > 0 {
 		return handle(ctx, accepted)
 	}
 	return nil
