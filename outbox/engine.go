@@ -21,7 +21,7 @@ type engine struct {
 	trusted  *atomic.Pointer[time.Time]
 	paused   *atomic.Bool // no claims while Kafka cannot be read
 	publish  *publisher
-	groupMax int // bytes of a produce batch
+	groupMax func() int // bytes of a produce batch
 	limiter  *Limiter
 
 	buckets map[int16]*bucketState
@@ -109,7 +109,7 @@ func (e *engine) submit(now time.Time) {
 		if f.outstanding != nil || !e.allowed(f, now) {
 			continue
 		}
-		g := f.compose(e.cfg.WindowRows, e.groupMax)
+		g := f.compose(e.cfg.WindowRows, e.groupMax())
 		if g == nil {
 			f.breaker.Abandon(now)
 			continue

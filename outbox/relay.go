@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 )
@@ -170,7 +169,8 @@ func (r *Relay) work(ctx context.Context, admin, producer *kgo.Client) error {
 	e := r.newEngine(producer, standings, sends)
 	r.startWorkers(loops, loopCtx, e, admin)
 	loops.Go(func() error { return l.run(loopCtx) })
-	loops.Go(func() error { return r.watch(loopCtx, e) })
+	loops.Go(func() error { return r.watch(loopCtx) })
+	loops.Go(func() error { return r.watchTopic(loopCtx, admin) })
 	context.AfterFunc(ctx, func() { l.draining.Store(true) })
 
 	r.state.Store(nil)
@@ -198,7 +198,7 @@ func (r *Relay) link(name string, timeout time.Duration) link {
 func (r *Relay) newEngine(producer *kgo.Client, standings <-chan standing, sends *errgroup.Group) *engine {
 	return &engine{
 		cfg: &r.cfg, instance: r.instance, log: r.deps.Log, m: r.m, trusted: &r.trusted, paused: &r.paused,
-		publish: &publisher{client: producer}, groupMax: r.groupBytes(),
+		publish: &publisher{client: producer}, groupMax: r.groupBytes,
 		limiter: NewLimiter(Rate{Records: r.cfg.RecordsPerSecond, Bytes: r.cfg.BytesPerSecond}),
 		buckets: make(map[int16]*bucketState), flows: make(map[int32]*flow), leaving: make(map[int16]int64),
 		average: 2048, idle: r.cfg.PollMin, numSweeps: sweepers,
@@ -232,47 +232,4 @@ func (r *Relay) groupBytes() int {
 // limits are the bytes of a group and of a single record, from the topic as it was last seen.
 func (r *Relay) limits() (group, record int) {
 	return r.groupBytes(), r.facts.Load().MaxMessageBytes - batchOverhead
-}
-
-// watch measures what does not move by itself: ages and counts also change when nothing flows.
-func (r *Relay) watch(ctx context.Context, e *engine) error {
-	w := &watcher{m: r.m, instance: r.instance, link: r.link("watch", 5*time.Second)}
-	defer w.link.close()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if err := w.measure(ctx); err != nil && ctx.Err() == nil {
-				r.deps.Log.Warn("backlog not measured", "error", err)
-			}
-		}
-	}
-}
-
-type watcher struct {
-	m        *metrics
-	instance string
-	link     link
-}
-
-const measureBacklog = `SELECT /* outbox.measure */ coalesce(extract(epoch FROM clock_timestamp() - min(o.oldest)), 0)::float8, coalesce(sum(o.pending), 0)::bigint
-FROM outbox_bucket b CROSS JOIN LATERAL (
-    SELECT min(created_at) AS oldest, count(*) AS pending FROM (
-        SELECT created_at FROM outbox WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 10000) r) o
-WHERE b.owner = $1`
-
-func (w *watcher) measure(ctx context.Context) error {
-	return w.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		var oldest float64
-		var pending int64
-		if err := conn.QueryRow(ctx, measureBacklog, w.instance).Scan(&oldest, &pending); err != nil {
-			return fmt.Errorf("measure backlog: %w", err)
-		}
-		w.m.oldest.Set(oldest)
-		w.m.pending.Set(float64(pending))
-		return nil
-	})
 }

@@ -91,4 +91,11 @@ UNION SELECT bucket, aggregate_id FROM outbox_dead WHERE bucket = ANY ($1) AND s
 ORDER BY bucket`
 
 	rowAt = `SELECT /* outbox.row_at */ message_id FROM outbox WHERE bucket = $1 AND position = $2`
+
+	// Age and size of what the owned buckets have not published; the count stops at 10000 a bucket.
+	measureBacklog = `SELECT /* outbox.measure */ coalesce(extract(epoch FROM clock_timestamp() - min(o.oldest)), 0)::float8, coalesce(sum(o.pending), 0)::bigint
+FROM outbox_bucket b CROSS JOIN LATERAL (
+    SELECT min(created_at) AS oldest, count(*) AS pending FROM (
+        SELECT created_at FROM outbox WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 10000) r) o
+WHERE b.owner = $1`
 )

@@ -41,7 +41,10 @@ func setup(t testing.TB, brokers ...string) *bundle {
 		b.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	s := testenv.Settings()
-	b.topic = testenv.Topic(t, brokers, s.TopicPartitions)
+	b.topic = "none"
+	if brokers[0] != "127.0.0.1:1" {
+		b.topic = testenv.Topic(t, brokers, s.TopicPartitions)
+	}
 	b.cfg = Config{
 		Instance: "relay", Cell: s.Cell, Buckets: s.Buckets, Topic: b.topic, TopicPartitions: s.TopicPartitions,
 		TTL: 2 * time.Second, Renew: 200 * time.Millisecond, Margin: 300 * time.Millisecond,
