@@ -25,8 +25,11 @@ func feedTopic(t *testing.T, k *topic, from int64) (stop func() int64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	last := make(chan int64, 1)
 	go func() {
+		pace := time.NewTicker(5 * time.Millisecond)
+		defer pace.Stop()
 		n := from
 		for ; ctx.Err() == nil; n++ {
+			<-pace.C
 			if err := k.client.ProduceSync(context.WithoutCancel(ctx), k.events(faultDevices, n, n)...).FirstErr(); err != nil {
 				t.Error(err)
 				break
@@ -204,10 +207,9 @@ func TestPostgresStore_ServerRestarts_NothingLostAndEffectsOnce_C1(t *testing.T)
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "progress after a crash", func() bool { return effectCount(pool) > before+500 })
+		// The crashed server's backends hold its shared memory a moment longer.
+		eventually(t, "start after a crash", func() bool { return server.Restart(t.Context()) == nil })
+		eventually(t, "progress after a crash", func() bool { return effectCount(pool) > before+200 })
 	}
 	last := producing()
 	eventually(t, "everything applied", func() bool { return effectCount(pool) >= int(last)*faultDevices })
