@@ -219,7 +219,16 @@ func (b *bench) history(ctx context.Context) (*oracle.History, error) {
 		return nil, err
 	}
 	return &oracle.History{
-		Ledger: book, Database: database, Topic: topic, Consumer: seen,
+		Ledger: book, Database: database, Topic: topic, Consumer: seen, Counted: b.counted(ctx),
 		BrokerHurt: b.scenario.brokerHurt(), Undisturbed: len(b.scenario.Faults) == 0, Resent: b.fleet.Dups.Load(),
 	}, nil
+}
+
+// counted reads ingest's own counters; they say nothing about a process that was killed.
+func (b *bench) counted(ctx context.Context) *oracle.Counted {
+	metrics := b.in.Metrics(ctx, rig.Ingest)
+	if len(b.scenario.Faults) > 0 || len(metrics) == 0 {
+		return nil
+	}
+	return &oracle.Counted{Received: int64(metrics["ingest_received_total"]), Abandoned: int64(metrics["ingest_abandoned_total"])}
 }

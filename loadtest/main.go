@@ -25,6 +25,6 @@ func main() {
 Without addresses a real Mosquitto, PostgreSQL, Kafka and Redis of this machine are started in a temporary directory, and
 the programs ingest and relay beside this one. With addresses an existing installation is tested.`,
 	}
-	root.AddCommand(newRunCommand(), newVerifyCommand(), newScenariosCommand())
+	root.AddCommand(newRunCommand(), newVerifyCommand(), newReportCommand(), newCompareCommand(), newScenariosCommand())
 	ops.Main(root)
 }

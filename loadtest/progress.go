@@ -25,6 +25,7 @@ type Sample struct {
 	Handling  int64                `json:"handling"`   // how many that were
 	WAL       int64                `json:"wal_bytes"`  // of PostgreSQL, since the start
 	Kafka     int64                `json:"kafka_bytes"`
+	Batch     float64              `json:"batch"` // reports per transaction of ingest in this second; 0 = none
 	Usage     map[string]rig.Usage `json:"usage"`
 }
 
@@ -37,6 +38,21 @@ type progress struct {
 	marks   map[string]time.Duration
 	start   time.Time
 	first   witness.Progress
+	batches batchCount
+}
+
+// batchCount is what ingest's histogram of batch sizes said last.
+type batchCount struct{ reports, transactions float64 }
+
+// since returns the mean batch size since the last call; 0 when there was none, or a counter started again.
+func (c *batchCount) since(metrics map[string]float64) float64 {
+	now := batchCount{metrics["ingest_batch_reports_sum"], metrics["ingest_batch_reports_count"]}
+	reports, transactions := now.reports-c.reports, now.transactions-c.transactions
+	*c = now
+	if transactions <= 0 || reports < 0 {
+		return 0
+	}
+	return reports / transactions
 }
 
 func newProgress(b *bench) *progress {
@@ -82,6 +98,7 @@ func (p *progress) sample(ctx context.Context, at time.Duration) Sample {
 		s.Published = now.Published - p.first.Published
 		s.WAL = now.WAL - p.first.WAL
 	}
+	s.Batch = p.batches.since(p.b.in.Metrics(ctx, rig.Ingest))
 	s.Kafka = p.b.in.KafkaBytes()
 	processes := p.b.in.Processes()
 	s.Usage = p.sampler.Sample(processes)

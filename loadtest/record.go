@@ -90,6 +90,9 @@ func recovery(marks []rig.Mark, lastSlow time.Duration) time.Duration {
 func (r *Record) judge(result *oracle.Result, h *oracle.History, expect Expect) {
 	s := &r.Summary
 	s.Classes = h.Database.Classes
+	if h.Counted != nil {
+		s.Abandoned = h.Counted.Abandoned
+	}
 	s.Received = s.Classes.Total() + s.Abandoned
 	s.OutboxRows = int64(len(h.Database.Outbox))
 	s.KafkaRecords = int64(len(h.Topic))

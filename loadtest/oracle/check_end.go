@@ -133,6 +133,9 @@ func (c *checker) checkBalance() {
 	c.balance("late, against the streams' totals", got.Late, late)
 	c.balance("duplicate, against the streams' totals", got.Duplicate, duplicate)
 	c.balance("quarantined, against ingest_reject and its overflow", got.Quarantined, c.Database.Rejected+c.Database.Overflow)
+	if n := c.Counted; n != nil {
+		c.balance("all classes and abandoned, against received", got.Total()+n.Abandoned, n.Received)
+	}
 	published, acknowledged := c.Ledger.Totals()
 	if c.Undisturbed && c.Resent == 0 {
 		c.balance("all classes, against reports published", got.Total(), published)

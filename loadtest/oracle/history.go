@@ -20,12 +20,17 @@ type History struct {
 	Resent int64
 	// Undisturbed says that no component failed: then nothing may have been delivered twice.
 	Undisturbed bool
+	// Counted is what the ingesters' own counters say, if none of them ended during the run. Nil: not read.
+	Counted *Counted
 	// AckedByIngest holds, if the link between broker and ingest was tapped, the reports whose delivery ingest had
 	// acknowledged to the broker. Nil: not tapped.
 	AckedByIngest map[Ref]bool
 	// Screen is what the monitor showed of each stream in the end. Nil: not looked at.
 	Screen map[ledger.Key]Shown
 }
+
+// Counted is what ingest counted of what it received, beside what it committed.
+type Counted struct{ Received, Abandoned int64 }
 
 // Ref names a report.
 type Ref struct {

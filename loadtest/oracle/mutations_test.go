@@ -121,6 +121,9 @@ func mutations() map[string]mutation {
 		"duplicates do not add up":    {Unbalanced, func(h *History) { h.Database.Classes.Duplicate-- }},
 		"late do not add up":          {Unbalanced, func(h *History) { h.Database.Classes.Late++ }},
 		"quarantine does not add up":  {Unbalanced, func(h *History) { h.Database.Rejected-- }},
+		"ingest received more than it accounts for": {Unbalanced, func(h *History) {
+			h.Counted = &Counted{Received: h.Database.Classes.Total() + 5, Abandoned: 4}
+		}},
 		"delivered twice in calm": {Unbalanced, func(h *History) {
 			st := h.Database.States[0]
 			st.Duplicate++

@@ -35,6 +35,7 @@ type Subject struct {
 
 	mu       sync.Mutex
 	effects  []oracle.Effect
+	last     map[int]oracle.PositionSeen
 	total    *hdrhistogram.Histogram // microseconds, after the warm-up
 	window   *hdrhistogram.Histogram // since the last Window
 	lastSlow time.Time
@@ -57,7 +58,7 @@ func New(book *ledger.Ledger, opts Options) (*Subject, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consumer under test: %w", err)
 	}
-	s := &Subject{book: book, redis: redis.NewClient(parsed), group: opts.Group, warmUp: opts.WarmUp}
+	s := &Subject{book: book, redis: redis.NewClient(parsed), group: opts.Group, warmUp: opts.WarmUp, last: map[int]oracle.PositionSeen{}}
 	s.total, s.window = newHistogram(3), newHistogram(2)
 	store := consumer.NewRedisStore(consumer.RedisConfig{Client: s.redis, Name: opts.Group, Effects: s.effect})
 	s.inner, err = consumer.New(consumer.Config{
@@ -94,7 +95,7 @@ func (s *Subject) observe(deliveries []*consumer.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range deliveries {
-		if d.Verdict.Applies() && !d.Rebuild {
+		if d.Verdict.Applies() {
 			s.takeLocked(now, d)
 		}
 	}
@@ -105,6 +106,11 @@ func (s *Subject) takeLocked(now time.Time, d *consumer.Delivery) {
 	if stream < 0 {
 		return
 	}
+	at := oracle.PositionSeen{Epoch: d.Event.Epoch, Sequence: d.Event.Sequence}
+	if d.Rebuild && !above(at, s.last[stream]) {
+		return // the store lost what it had and is given it again
+	}
+	s.last[stream] = at
 	number := ledger.NumberIn(d.Event.State)
 	s.effects = append(s.effects, oracle.Effect{Stream: stream, Report: number, Epoch: d.Event.Epoch, Sequence: d.Event.Sequence})
 	s.Handled.Add(1)
@@ -121,6 +127,10 @@ func (s *Subject) takeLocked(now time.Time, d *consumer.Delivery) {
 	if time.Duration(r.Due) >= s.warmUp {
 		_ = s.total.RecordValue(took.Microseconds())
 	}
+}
+
+func above(p, q oracle.PositionSeen) bool {
+	return p.Epoch > q.Epoch || p.Epoch == q.Epoch && p.Sequence > q.Sequence
 }
 
 // Latency is a summary of a histogram, in milliseconds.
