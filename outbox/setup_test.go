@@ -15,7 +15,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		childRelay()
+		return
+	}
+	testenv.Main(m)
+}
 
 // bundle is one test's database, topic and what it appended.
 type bundle struct {
