@@ -3,7 +3,6 @@ package partitions
 import (
 	"slices"
 	"testing"
-	"time"
 )
 
 // phases lists the phases of the partitions in order.

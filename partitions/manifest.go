@@ -58,6 +58,9 @@ func readManifest(ctx context.Context, store Store, partition string) (man *Mani
 			return nil, fmt.Errorf("manifest of %s: %w", partition, err)
 		}
 	}
+	if man.positionIndex() < 0 {
+		return nil, fmt.Errorf("manifest of %s: position column %q is not among its columns", partition, man.Position)
+	}
 	return man, nil
 }
 
@@ -87,7 +90,8 @@ func put(ctx context.Context, store Store, name string, fill func(w io.Writer) e
 	return nil
 }
 
-// check reads the whole archive and compares it with the manifest: the bytes of the file, then each row.
+// check reads the whole archive and compares it with the manifest: the bytes of the file, then each row. The bytes come
+// first: nothing is parsed that is not what was written.
 func (man *Manifest) check(ctx context.Context, store Store) (err error) {
 	file, err := store.Open(ctx, dataName(man.Partition))
 	if err != nil {

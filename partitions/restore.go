@@ -12,15 +12,15 @@ import (
 )
 
 // Restore loads a partition's archive into a new table of schema public, for inspection: it is not attached to anything
-// and no relay reads it. The archive is compared with its manifest while it is read; on any difference, and when the
-// table exists, nothing is left behind. readers are roles that may read the table. It returns the number of rows.
+// and no relay reads it. The archive is verified first; on any difference, and when the table exists, nothing
+// is left behind. readers are roles that may read the table. It returns the number of rows.
 func Restore(ctx context.Context, conn *pgx.Conn, store Store, partition, table string, readers ...string) (int64, error) {
 	if !identifier.MatchString(table) {
 		return 0, fmt.Errorf("table %q: must match %s", table, identifier)
 	}
-	man, err := readManifest(ctx, store, partition)
+	man, err := Verify(ctx, store, partition)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("restore %s: %w", partition, err)
 	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if err := makeRestored(ctx, tx, man, table, readers); err != nil {

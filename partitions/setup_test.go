@@ -90,11 +90,13 @@ func dial(ctx context.Context, url, role, name string) (*pgx.Conn, error) {
 const step = 24 * time.Hour
 
 // config is a maintainer over this database with archives, trusting the clock at once.
-func (f *fixture) config() Config {
+func (f *fixture) config() Config { return f.configOf(f.Name()) }
+
+func (f *fixture) configOf(name string) Config {
 	return Config{
 		Spec: Spec{Interval: step, Runway: 5 * step, RetainSent: 10 * step, NoSettle: true},
 		Connect: func(ctx context.Context) (*pgx.Conn, error) {
-			return dial(ctx, f.url, "hubstate_maintainer", "maintainer of "+f.Name())
+			return dial(ctx, f.url, "hubstate_maintainer", "maintainer of "+name)
 		},
 		Drained: outboxDrained, Barrier: passBucketLocks, Store: f.dir,
 		LockTimeout: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),

@@ -50,8 +50,10 @@ GRANT EXECUTE ON FUNCTION retain_rows(text, timestamptz, integer) TO hubstate_ma
 -- +goose StatementBegin
 DO $$
 BEGIN
-    GRANT pg_read_all_stats TO hubstate_maintainer;
-EXCEPTION WHEN insufficient_privilege THEN
+    IF NOT pg_has_role('hubstate_maintainer', 'pg_read_all_stats', 'MEMBER') THEN
+        GRANT pg_read_all_stats TO hubstate_maintainer;
+    END IF;
+EXCEPTION WHEN insufficient_privilege OR internal_error THEN  -- internal_error: another database of the server grants it just now
     RAISE NOTICE 'hubstate_maintainer may not read pg_stat_activity of others: grant pg_read_all_stats to it by hand';
 END
 $$;
