@@ -97,7 +97,12 @@ func (r *run) run(ctx context.Context) error {
 	}
 	r.client.AddConsumeTopics(r.cfg.Topic) // only now: the callbacks need all of the above
 
+	r.workers.Go(func() error {
+		r.watchEnds(intake)
+		return nil
+	})
 	pollErr := r.poll(intake)
+	stopIntake()
 	drained := r.drain(cancelWork)
 	r.commit(context.WithoutCancel(ctx))
 	return errors.Join(pollErr, drained)
@@ -139,14 +144,18 @@ func (r *run) leave(ctx context.Context) {
 // leaveTimeout bounds the last commit, and telling the broker that we leave.
 const leaveTimeout = 5 * time.Second
 
-// options are those of the caller, then ours, which win.
+// options are defaults, then those of the caller, then what the loop relies on.
 func (r *run) options() []kgo.Opt {
 	cfg := r.cfg
-	opts := append([]kgo.Opt{kgo.SeedBrokers(cfg.Brokers...)}, cfg.Options...)
-	if len(cfg.Brokers) == 0 {
-		opts = append([]kgo.Opt(nil), cfg.Options...)
+	opts := []kgo.Opt{
+		kgo.FetchMaxBytes(16 << 20),
+		// A resumed partition joins the next fetch, so this bounds how long it waits for one that is empty.
+		kgo.FetchMaxWait(500 * time.Millisecond),
 	}
-	return append(opts,
+	if len(cfg.Brokers) > 0 {
+		opts = append(opts, kgo.SeedBrokers(cfg.Brokers...))
+	}
+	return append(append(opts, cfg.Options...),
 		kgo.ConsumerGroup(cfg.Group),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		// Used when retention has removed the offset we ask for; Resume decides all else.
@@ -158,7 +167,6 @@ func (r *run) options() []kgo.Opt {
 		kgo.AdjustFetchOffsetsFn(r.onOffsets),
 		kgo.OnPartitionsRevoked(r.onRevoked),
 		kgo.OnPartitionsLost(r.onLost),
-		kgo.FetchMaxBytes(16<<20),
 	)
 }
 
@@ -184,7 +192,7 @@ func (r *run) isCompacted(ctx context.Context) (bool, error) {
 			r.cfg.Logger.Warn("cannot read the topic's cleanup policy, taking it for not compacted", "topic", r.cfg.Topic, "error", err)
 			return false, nil
 		}
-		r.cfg.Logger.Warn("kafka does not answer", "error", err)
+		r.cfg.Logger.Warn("kafka does not say how the topic is kept, asking again", "error", err)
 		if !sleep(ctx, nil, waits.take()) {
 			return false, nil
 		}

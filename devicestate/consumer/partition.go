@@ -198,5 +198,6 @@ func (p *partition) rebuilding() int64 {
 func (p *partition) status() PartitionStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PartitionStatus{Partition: p.id, Next: p.next, HighWatermark: p.highWatermark, Queued: len(p.queue), Stalled: p.stalled}
+	return PartitionStatus{Partition: p.id, Next: p.next, HighWatermark: p.highWatermark, Lag: p.lag(),
+		Queued: len(p.queue), Stalled: p.stalled}
 }

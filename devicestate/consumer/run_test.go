@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -79,6 +80,13 @@ func (s *seen) total() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count
+}
+
+// of returns what was handled of a device, in order.
+func (s *seen) of(device string) []devicestate.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events[device])
 }
 
 func (k *topic) config(t *testing.T, store consumer.Store) consumer.Config {
