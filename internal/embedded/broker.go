@@ -31,7 +31,7 @@ type BrokerOptions struct {
 	Window int
 	// Queue is the same for a session that is away, at most 60000; 0 is 60000.
 	Queue int
-	// Log takes the broker's own warnings; nil: nowhere.
+	// Log takes the broker's own errors; nil: nowhere.
 	Log *slog.Logger
 }
 
@@ -131,12 +131,13 @@ func badgerOptions(dir string) *badger.Options {
 	return &badger.Options{Options: &opts, Path: opts.Dir}
 }
 
-// brokerLog passes warnings and errors on; below that the broker logs every connection, badger every compaction.
+// brokerLog passes errors on. A warning is every connection that ends without DISCONNECT; below that the broker logs every
+// connection, badger every compaction.
 func brokerLog(log *slog.Logger) *slog.Logger {
 	if log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(atLeast{Handler: log.Handler(), level: slog.LevelWarn})
+	return slog.New(atLeast{Handler: log.Handler(), level: slog.LevelError})
 }
 
 // atLeast raises the level of a handler.
