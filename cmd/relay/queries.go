@@ -22,4 +22,6 @@ GROUP BY i.instance ORDER BY i.instance`
 	// outbox_dead_open_idx serves it.
 	selectDeadCounts = `SELECT /* relay.dead_counts */ state, error_code, count(*), min(failed_at)
 FROM outbox_dead WHERE state IN ('dead', 'held', 'releasing') GROUP BY state, error_code ORDER BY state, error_code`
+
+	selectLogin = `SELECT /* relay.login */ session_user`
 )

@@ -22,6 +22,9 @@ func commands() []*cobra.Command {
 		newRunCommand(),
 		newMigrateCommand(),
 		newStatusCommand(),
+		newDeadCommand(),
+		newReplayCommand(),
+		newDiscardCommand(),
 	}
 }
 

@@ -125,6 +125,7 @@ func golden(t *testing.T, name, text string) {
 		{`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`, "TIME"},
 		{`outbox_p\d{8}_\d{4}`, "outbox_pTIME"},
 		{`\b[0-9a-f]{64}\b`, "SHA256"},
+		{`--digest [0-9a-f]+`, "--digest DIGEST"},
 		{`_seconds": [0-9.]+`, `_seconds": 0`},
 		{`\b\d+(\.\d+)?m?s\b`, "AGE"},
 		{` {2,}`, "  "}, // columns are as wide as what was masked
