@@ -55,7 +55,8 @@ type Config struct {
 	// MaxBatch is the most records handled in one go, 1..5000. Default: 500.
 	MaxBatch int
 
-	// MaxQueued is the most records of one partition that wait in memory before it is paused. Default: 4 × MaxBatch.
+	// MaxQueued is how many records of one partition wait in memory before it is paused; one fetch more may be on its way
+	// (kgo.FetchMaxPartitionBytes, 1 MiB by default). Default: 4 × MaxBatch.
 	MaxQueued int
 
 	// Concurrency is how many batches, of different partitions, are in work at once. Default: 2 × GOMAXPROCS, at least 4.

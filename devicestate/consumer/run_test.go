@@ -26,7 +26,7 @@ type topic struct {
 
 func newTopic(t *testing.T, brokers []string, partitions int) *topic {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		t.Fatal(err)
 	}
