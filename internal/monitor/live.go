@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// live is the stream of server-sent events behind a page: pulse (four a second), overview (one a second), bands (one a
+// live is the stream of server-sent events behind a page: pulse (four a second), overview (one a second), bands (six a
 // minute); with ?hub= also hub, with ?device= also device, once a second each.
 func (s *server) live(w http.ResponseWriter, r *http.Request) {
 	ch, ok := s.screen.listen(s.cfg.MaxViewers)

@@ -12,6 +12,7 @@ import (
 const (
 	pulseEvery    = 250 * time.Millisecond
 	overviewEvery = time.Second
+	bandsEvery    = 10 * time.Second
 	idleEvery     = 5 * time.Second // with no page open, for the metrics
 	readTimeout   = 800 * time.Millisecond
 
@@ -32,7 +33,7 @@ type screen struct {
 	health    Health // of the view's store
 	last      Overview
 	minutes   map[int64][]Delay // closed minutes, by unix minute
-	bandsAt   int64             // unix minute for which bands were told last
+	bandsAt   time.Time         // when bands were told last
 	listeners map[chan message]struct{}
 }
 
@@ -183,12 +184,12 @@ func (s *screen) recent(ctx context.Context, now time.Time) (Delays, error) {
 	return sum, nil
 }
 
-// bands returns the percentiles of the last hour, all hubs together, a minute each, oldest first. A minute is read once
-// it cannot change any more and then kept.
+// bands returns the percentiles of the last hour, all hubs together, a minute each, oldest first; the newest minute is
+// not over yet. A minute is read once it cannot change any more and then kept.
 func (s *screen) bands(ctx context.Context, now time.Time) ([]Band, error) {
 	current := now.Unix() / 60
 	bands := make([]Band, 0, bandMinutes)
-	for m := current - bandMinutes; m < current; m++ {
+	for m := current - bandMinutes + 1; m <= current; m++ {
 		delays, err := s.minute(ctx, m, m < current-1)
 		if err != nil {
 			return nil, err
@@ -219,10 +220,10 @@ func (s *screen) minute(ctx context.Context, m int64, closed bool) ([]Delay, err
 	return list, nil
 }
 
-// tellBands sends the last hour once a minute; a page that opens asks for it by itself.
+// tellBands sends the last hour now and then; a page that opens is told by itself.
 func (s *screen) tellBands(ctx context.Context, now time.Time) {
 	s.mu.Lock()
-	due := s.bandsAt != now.Unix()/60 && len(s.listeners) > 0
+	due := now.Sub(s.bandsAt) >= bandsEvery && len(s.listeners) > 0
 	s.mu.Unlock()
 	if !due {
 		return
@@ -233,7 +234,7 @@ func (s *screen) tellBands(ctx context.Context, now time.Time) {
 		return
 	}
 	s.mu.Lock()
-	s.bandsAt = now.Unix() / 60
+	s.bandsAt = now
 	s.mu.Unlock()
 	s.tell("bands", bands)
 }

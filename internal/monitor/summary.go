@@ -44,7 +44,7 @@ type Hub struct {
 	Delays         []Delay   `json:"delays"`                    // of the last two minutes
 }
 
-// Cell stands for an equal share of a hub's devices, shown by the one in its middle.
+// Cell stands for an equal share of a hub's devices, shown by the most urgent of them.
 type Cell struct {
 	Device string    `json:"device"`
 	DueAt  time.Time `json:"due_at,omitzero"`  // when it becomes, or became, silent; absent: never seen

@@ -127,8 +127,10 @@ function show(rows, q) {
     : [el("li", { class: "quiet" }, "No device found.")]));
 }
 
+const writing = () => /INPUT|SELECT|TEXTAREA/.test(document.activeElement?.tagName);
+
 function keys(e) {
-  if (e.key === "/" && !/INPUT|SELECT|TEXTAREA/.test(document.activeElement?.tagName)) { e.preventDefault(); input.focus(); }
+  if (e.key === "/" && !writing()) e.preventDefault();
   if (e.key === "Escape") { show([]); input.value = ""; if (document.activeElement === input) input.blur(); }
   if ((e.key === "ArrowDown" || e.key === "ArrowUp") && (document.activeElement === input || found.contains(document.activeElement))) {
     const links = [...found.querySelectorAll("a")], at = links.indexOf(document.activeElement);
@@ -143,6 +145,8 @@ input.addEventListener("input", () => { clearTimeout(typing); typing = setTimeou
 document.getElementById("search").addEventListener("submit", (e) => { e.preventDefault(); found.querySelector("a")?.click(); });
 found.addEventListener("click", () => { show([]); input.value = ""; });
 document.addEventListener("keydown", keys);
+// On release: a key that moved the focus while it is down would still be written into the field.
+document.addEventListener("keyup", (e) => { if (e.key === "/" && !writing()) input.focus(); });
 window.addEventListener("hashchange", route);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
 setInterval(judge, 200);

@@ -1,4 +1,4 @@
-import { ago, count, delay, el, hour, klass, text, words } from "/draw.js";
+import { ago, count, delay, el, hour, instant, klass, text, words } from "/draw.js";
 
 // Device is the page of one device: each stream's last event with its way to us, and the notable things that happened.
 export class Device {
@@ -77,14 +77,14 @@ class StreamCard {
     const facts = [["last live report", s.live_at ? ago(s.live_at) + " ago" : "never"], ["expected every", s.expect_ms ? delay(s.expect_ms) : "only on change"],
       ["sequence", count(s.sequence)], ["epoch", String(s.epoch)], ["device counter", s.counter === null ? "none" : count(s.counter)], ["boot", s.boot === null ? "none" : count(s.boot)],
       ["gaps before us", count(s.missed)], ["late", count(s.late)], ["duplicate", count(s.duplicate)], ["quarantined", count(s.quarantined)],
-      ["marks", s.marks ? s.marks.replaceAll("_", " ") : "none"], ["message", s.message_id]];
+      ["marks", s.marks ? s.marks.replaceAll("_", " ").replaceAll(",", ", ") : "none"], ["message", s.message_id]];
     while (this.numbers.children.length < facts.length) this.numbers.append(el("div", {}, el("dt"), el("dd")));
     facts.forEach(([k, v], i) => { text(this.numbers.children[i].children[0], k); text(this.numbers.children[i].children[1], v); });
     let before = null;
     legs.forEach(([, field], i) => {
       const li = this.way.children[i], at = s[field] ? Date.parse(s[field]) : null;
       klass(li, at === null ? "none" : "");
-      text(li.children[1], at === null ? (i === 0 && s.clock_suspect ? "clock suspect" : "not known") : hour(s[field]));
+      text(li.children[1], at === null ? (i === 0 && s.clock_suspect ? "clock suspect" : "not known") : instant(s[field]));
       text(li.children[2], at !== null && before !== null ? "+" + delay(Math.max(0, at - before)) : "");
       if (at !== null) before = at;
     });

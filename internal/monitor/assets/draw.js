@@ -56,6 +56,11 @@ export const ago = (at) => (at ? span(clock.now() - Date.parse(at)) : "–");
 
 const pad = (n) => String(n).padStart(2, "0");
 
+// instant is hour with milliseconds.
+export function instant(at) {
+  return at ? hour(at) + "." + String(new Date(at).getMilliseconds()).padStart(3, "0") : "–";
+}
+
 // hour is the time of day, with the date when it is another day.
 export function hour(at) {
   if (!at) return "–";

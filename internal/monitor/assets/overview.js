@@ -146,7 +146,7 @@ class HubRow {
     this.facts = el("p", { class: "facts" });
     this.li = el("li", {},
       el("div", { class: "hubline" }, el("a", { href: "#/hub/" + encodeURIComponent(id) }, id), this.devices, el("span", { class: "counts num" }, ...Object.values(this.counts), this.clock), this.state),
-      this.canvas, el("div", { class: "stripkey" }, el("span", {}, "most urgent"), el("span", {}, "one bar: an equal share of the devices"), el("span", {}, "most recent")), this.facts);
+      this.canvas, el("div", { class: "stripkey" }, el("span", {}, "most urgent"), el("span", {}, "a bar is an equal share of the devices and shows its most urgent one"), el("span", {}, "most recent")), this.facts);
     for (let i = 0; i < 6; i++) this.facts.append(el("span"));
   }
 
