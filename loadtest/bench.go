@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -36,6 +37,7 @@ type bench struct {
 	progress  *progress
 	baseline  witness.Baseline
 	offsets   witness.Offsets
+	exits     map[string]int // before this run
 }
 
 // run sends the load, breaks what the timetable says, waits until all has come to rest, and checks.
@@ -48,14 +50,28 @@ func (b *bench) run(ctx context.Context) (*Record, error) {
 	defer cancel()
 	group, work := errgroup.WithContext(work)
 	group.Go(func() error { return ended(work, b.subject.Run(work)) })
-	group.Go(func() error { return ended(work, b.progress.run(work)) })
+	watch, stopWatching := context.WithCancel(work)
+	group.Go(func() error { return ended(watch, b.progress.run(watch)) })
 	err := b.exercise(work)
+	stopWatching()
 	record := b.record()
 	if err == nil {
 		err = b.check(ctx, record)
 	}
 	cancel()
 	return record, errors.Join(err, group.Wait())
+}
+
+// runIn is run in the bench's directory, where it leaves ledger and record.
+func (b *bench) runIn(ctx context.Context) (*Record, error) {
+	if err := os.MkdirAll(b.dir, 0o711); err != nil {
+		return nil, fmt.Errorf("make the run's directory: %w", err)
+	}
+	record, err := b.run(ctx)
+	if record != nil {
+		err = errors.Join(err, record.save(filepath.Join(b.dir, recordFile)))
+	}
+	return record, err
 }
 
 // ended hides the error of something that was told to end.
@@ -67,6 +83,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (b *bench) prepare(ctx context.Context) (err error) {
+	b.exits = b.in.Exits()
 	if b.scenario.Load.Prefix == "d" {
 		b.scenario.Load.Prefix = prefixOf(b.ownServers, time.Now())
 	}
@@ -83,6 +100,9 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	group := fmt.Sprintf("loadtest-%s-%d", b.scenario.Load.Prefix, time.Now().UnixNano())
+	if err := subject.Begin(ctx, b.in.Kafka, b.in.Topic, group, b.offsets); err != nil {
+		return err
+	}
 	b.subject, err = subject.New(b.fleet.Ledger(), subject.Options{
 		Brokers: b.in.Kafka, Topic: b.in.Topic, Group: group, Redis: b.in.Redis, WarmUp: b.scenario.WarmUp, Log: b.log,
 	})

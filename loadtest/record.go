@@ -51,7 +51,8 @@ type Record struct {
 	Phases   map[string]time.Duration `json:"phases"`
 	Resent   int64                    `json:"resent"`
 	Broken   int64                    `json:"broken"`
-	Recovery time.Duration            `json:"recovery"` // from the end of the last fault until nothing was late by a second
+	Exits    map[string]int           `json:"exits,omitempty"` // daemons that ended although nobody stopped them
+	Recovery time.Duration            `json:"recovery"`        // from the end of the last fault until nothing was late by a second
 
 	result *oracle.Result
 }
@@ -61,7 +62,7 @@ func (b *bench) record() *Record {
 	book := b.fleet.Ledger()
 	r := &Record{
 		Scenario: b.scenario, Started: book.Start, Machine: thisMachine(), Samples: b.progress.samples,
-		Phases: b.progress.marks, Resent: b.fleet.Dups.Load(), Broken: b.fleet.Broken.Load(),
+		Phases: b.progress.marks, Resent: b.fleet.Dups.Load(), Broken: b.fleet.Broken.Load(), Exits: since(b.in.Exits(), b.exits),
 	}
 	if b.timetable != nil {
 		r.Marks = b.timetable.Marks()
@@ -75,6 +76,17 @@ func (b *bench) record() *Record {
 	}
 	r.Recovery = recovery(r.Marks, b.subject.LastSlow().Sub(book.Start))
 	return r
+}
+
+// since is what was added to counts that were before.
+func since(now, before map[string]int) map[string]int {
+	added := map[string]int{}
+	for name, n := range now {
+		if n > before[name] {
+			added[name] = n - before[name]
+		}
+	}
+	return added
 }
 
 // recovery is how long after the last fault was mended an event was still handled a second late.
@@ -112,6 +124,9 @@ func (r *Record) print(w io.Writer) {
 		s.Applied, s.Duplicate, s.Late, s.Coalesced, s.Discarded, s.Ignored, s.Quarantined)
 	if len(r.Marks) > 0 {
 		fmt.Fprintf(w, "%d faults; recovered %.1f s after the last was mended; %d publishes repeated by devices\n", len(r.Marks), r.Recovery.Seconds(), r.Resent)
+	}
+	for name, n := range r.Exits {
+		fmt.Fprintf(w, "%s ended %d times although nobody stopped it\n", name, n)
 	}
 	if r.result != nil {
 		r.result.Print(w)

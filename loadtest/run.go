@@ -29,6 +29,7 @@ type settings struct {
 	Duration     time.Duration `koanf:"duration" help:"how long reports are due, instead of the scenario's"`
 	Kill         []string      `koanf:"kill" help:"components to kill (SIGKILL) and start again, again and again: ingest,relay"`
 	Every        time.Duration `koanf:"every" help:"how often --kill strikes"`
+	Cells        []string      `koanf:"cells" help:"of a matrix only these: ingest/kill,relay"`
 	JSON         bool          `koanf:"json" help:"end with one JSON object on standard output"`
 	Keep         string        `koanf:"keep" help:"keep data, logs, ledger and results in this directory"`
 	Bin          string        `koanf:"bin" help:"where the programs ingest, relay and monitor are; default beside this one"`
@@ -122,11 +123,11 @@ func runScenario(ctx context.Context, s settings, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	b := &bench{scenario: sc, seed: s.Seed, in: in, log: log, out: stderr, dir: dir, ownServers: !s.given()}
-	run, err := b.run(ctx)
-	if run != nil && s.Keep != "" {
-		err = errors.Join(err, run.save(filepath.Join(dir, recordFile)))
+	b := bench{scenario: sc, seed: s.Seed, in: in, log: log, out: stderr, dir: dir, ownServers: !s.given()}
+	if sc.Matrix != nil {
+		return runMatrix(ctx, b, s, stdout, stderr)
 	}
+	run, err := b.runIn(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (s *settings) installation(ctx context.Context, sc Scenario, dir string, lo
 		return nil, err
 	}
 	if external {
-		if len(sc.Faults) > 0 {
+		if len(sc.Faults) > 0 || sc.Matrix != nil {
 			return nil, ops.UsageError(errors.New("only what this program started can be broken: leave out the addresses, or take a scenario without faults"))
 		}
 		return &rig.Installation{MQTT: s.MQTTURL, Database: s.DatabaseURL, Kafka: s.KafkaBrokers, Topic: s.KafkaTopic, Redis: s.RedisURL}, nil

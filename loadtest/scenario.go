@@ -32,6 +32,16 @@ type Scenario struct {
 	Parts  rig.Parts     `yaml:"parts" json:"parts"`
 	Faults []rig.Fault   `yaml:"faults" json:"faults,omitempty"`
 	Expect Expect        `yaml:"expect" json:"expect"`
+	Matrix *Matrix       `yaml:"matrix" json:"matrix,omitempty"` // instead of faults: one run of the load for each cell
+}
+
+// Matrix is every fault on every component, one after the other, on one installation.
+type Matrix struct {
+	Components []string      `yaml:"components" json:"components"`
+	Faults     []string      `yaml:"faults" json:"faults"`
+	At         time.Duration `yaml:"at" json:"at"`             // after the start of each cell's load
+	For        time.Duration `yaml:"for" json:"for"`           // how long the component is down or hangs
+	Recovery   time.Duration `yaml:"recovery" json:"recovery"` // the longest that a cell may take to recover
 }
 
 // Expect names what a scenario provokes on purpose and the oracle must therefore not condemn.
@@ -85,6 +95,11 @@ func (s Scenario) validate() error {
 	for _, f := range s.Faults {
 		if !slices.Contains(f.On, fleetName) {
 			errs = append(errs, f.Validate())
+		}
+	}
+	if m := s.Matrix; m != nil {
+		for _, f := range m.Faults {
+			errs = append(errs, rig.Fault{Do: f, On: m.Components}.Validate())
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -25,9 +25,11 @@ type daemon struct {
 	log   string // path of its log, appended to at each start
 	admin string // host:port
 
-	mu   sync.Mutex
-	pid  int
-	done chan struct{}
+	mu     sync.Mutex
+	pid    int
+	done   chan struct{}
+	wanted bool // it should be running: an end of its own is repaired, as any supervisor would
+	exits  int  // how often it ended although it was wanted
 }
 
 // termination is how long a daemon may take to stop in order.
@@ -35,11 +37,10 @@ const termination = 20 * time.Second
 
 // Start implements Component: it returns when /readyz answers 200.
 func (d *daemon) Start(ctx context.Context) error {
-	if !d.ended() {
-		return nil
-	}
-	if err := d.launch(); err != nil {
-		return fmt.Errorf("start %s: %w", d.name, err)
+	if d.want(true); d.ended() {
+		if err := d.launch(); err != nil {
+			return fmt.Errorf("start %s: %w", d.name, err)
+		}
 	}
 	if err := d.awaitReady(ctx); err != nil {
 		return fmt.Errorf("start %s: %w; see %s%s", d.name, err, d.log, tail(d.log))
@@ -69,6 +70,7 @@ func (d *daemon) launch() error {
 		if err == nil {
 			_ = cmd.Wait()
 			close(done)
+			d.supervise()
 		}
 	}()
 	if err := <-started; err != nil {
@@ -78,6 +80,34 @@ func (d *daemon) launch() error {
 	defer d.mu.Unlock()
 	d.pid, d.done = cmd.Process.Pid, done
 	return nil
+}
+
+// supervise starts a daemon again that ended although it was wanted, a second later, and counts it.
+func (d *daemon) supervise() {
+	d.mu.Lock()
+	wanted := d.wanted
+	if wanted {
+		d.exits++
+	}
+	d.mu.Unlock()
+	if !wanted {
+		return
+	}
+	time.AfterFunc(time.Second, func() {
+		d.mu.Lock()
+		wanted := d.wanted
+		d.mu.Unlock()
+		if wanted && d.ended() {
+			_ = d.launch() // it is not there: everything that waits for it says so
+		}
+	})
+}
+
+// want says whether the daemon should be running.
+func (d *daemon) want(running bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wanted = running
 }
 
 // awaitReady polls /readyz.
@@ -92,8 +122,6 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-d.ending():
-			return errors.New("it ended before it was ready")
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", err)
 		case <-tick.C:
@@ -121,20 +149,27 @@ func ready(ctx context.Context, admin string) error {
 
 // Kill implements Component.
 func (d *daemon) Kill() error {
+	d.want(false)
 	if err := d.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	<-d.ending()
+	if done := d.ending(); done != nil {
+		<-done
+	}
 	return nil
 }
 
 // Terminate implements Component.
 func (d *daemon) Terminate(ctx context.Context) error {
+	d.want(false)
 	if err := d.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	timer := time.NewTimer(termination)
 	defer timer.Stop()
+	if d.ended() {
+		return nil
+	}
 	select {
 	case <-d.ending():
 		return nil

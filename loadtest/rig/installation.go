@@ -155,6 +155,21 @@ func (in *Installation) Processes() map[string]int {
 	return all
 }
 
+// Exits counts how often daemons ended although nobody stopped them.
+func (in *Installation) Exits() map[string]int {
+	all := map[string]int{}
+	for name, members := range in.components {
+		if d, ok := members[0].(*daemon); ok && strings.Contains(name, "/") {
+			d.mu.Lock()
+			if d.exits > 0 {
+				all[name] = d.exits
+			}
+			d.mu.Unlock()
+		}
+	}
+	return all
+}
+
 // KafkaBytes is what the brokers' logs occupy on disk; 0 when they are not ours.
 func (in *Installation) KafkaBytes() int64 {
 	if in.components[Kafka] == nil {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/redis/go-redis/v9"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hubstate/hubstate/devicestate/consumer"
 	"github.com/hubstate/hubstate/loadtest/ledger"
@@ -52,7 +54,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// New prepares a consumer of a group of its own, which reads the topic from its beginning.
+// New prepares a consumer. A group that has committed no offsets reads the topic from its beginning: see Begin.
 func New(book *ledger.Ledger, opts Options) (*Subject, error) {
 	parsed, err := redis.ParseURL(opts.Redis)
 	if err != nil {
@@ -180,3 +182,20 @@ func (s *Subject) Ready() bool { return len(s.inner.Status().Partitions) > 0 }
 
 // Lag is how many records of the topic it has not handled yet, as far as it knows.
 func (s *Subject) Lag() int64 { return s.inner.Status().Lag }
+
+// Begin commits offsets for a group that does not exist yet, so that it begins exactly there.
+func Begin(ctx context.Context, brokers []string, topic, group string, at map[int32]int64) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		return fmt.Errorf("begin group %s: %w", group, err)
+	}
+	defer client.Close()
+	offsets := kadm.Offsets{}
+	for partition, offset := range at {
+		offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: offset, LeaderEpoch: -1})
+	}
+	if err := kadm.NewClient(client).CommitAllOffsets(ctx, group, offsets); err != nil {
+		return fmt.Errorf("begin group %s: %w", group, err)
+	}
+	return nil
+}
