@@ -40,9 +40,9 @@ func newFleet(broker string, count int, every time.Duration, now time.Time) *fle
 	return f
 }
 
-func (h *hub) startFleet(context.Context) error {
+func (h *hub) startFleet(ctx context.Context) error {
 	h.fleet = newFleet(h.servers.mqtt.url, h.cfg.Devices, h.cfg.Every, time.Now())
-	h.launch("fleet", h.fleet.run)
+	h.launch(ctx, "fleet", h.fleet.run)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/hubstate/hubstate/internal/ops"
@@ -33,7 +32,6 @@ type hub struct {
 	fleet   *fleet
 
 	stops []func(context.Context) error
-	mu    sync.Mutex
 	fail  context.CancelCauseFunc
 }
 
@@ -72,7 +70,7 @@ func (h *hub) start(ctx context.Context) error {
 	}
 	h.dir = dir
 	h.onStop(func(context.Context) error { return remove() })
-	if err := h.startAdmin(); err != nil {
+	if err := h.startAdmin(ctx); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
@@ -98,9 +96,9 @@ func (h *hub) stop(ctx context.Context) error {
 
 func (h *hub) onStop(stop func(context.Context) error) { h.stops = append(h.stops, stop) }
 
-// launch runs a part until it is stopped. A part that ends by itself ends the hub, with its error.
-func (h *hub) launch(name string, run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
+// launch runs a part until it is stopped, not until parent ends: the order of a stop is the stack's. A part that ends by itself ends the hub, with its error.
+func (h *hub) launch(parent context.Context, name string, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	ended := make(chan error, 1)
 	// Waited for by the stop registered below.
 	go func() {
@@ -132,13 +130,13 @@ func orEnded(err error) error {
 	return err
 }
 
-func (h *hub) startAdmin() error {
+func (h *hub) startAdmin(ctx context.Context) error {
 	h.reg = ops.NewRegistry()
 	h.admin = ops.NewAdmin(h.cfg.AdminAddr, h.reg, h.log)
 	if err := h.admin.Listen(); err != nil {
 		return err
 	}
-	h.launch("admin server", h.admin.Run)
+	h.launch(ctx, "admin server", h.admin.Run)
 	return nil
 }
 

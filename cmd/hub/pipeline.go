@@ -51,19 +51,19 @@ func (h *hub) migrate(ctx context.Context) error {
 
 func (h *hub) kafka() []kgo.Opt { return []kgo.Opt{kgo.SeedBrokers(h.servers.brokers...)} }
 
-func (h *hub) startRelays(context.Context) error {
+func (h *hub) startRelays(ctx context.Context) error {
 	manager, err := partitions.New(h.maintainer())
 	if err != nil {
 		return err
 	}
-	h.launch("partition maintainer", manager.Run)
+	h.launch(ctx, "partition maintainer", manager.Run)
 	all := make([]*outbox.Relay, relays)
 	for i := range all {
 		if all[i], err = h.newRelay("relay-" + strconv.Itoa(i+1)); err != nil {
 			return err
 		}
 	}
-	h.launch("relays", func(ctx context.Context) error {
+	h.launch(ctx, "relays", func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for i, relay := range all {
 			group.Go(func() error { return relay.Run(ctx) })
@@ -135,7 +135,7 @@ func (h *hub) startIngester(ctx context.Context) error {
 		return err
 	}
 	service.OnReady(h.admin.Condition("ingest").Set)
-	h.launch("ingester", service.Run)
+	h.launch(ctx, "ingester", service.Run)
 	return nil
 }
 
@@ -165,6 +165,6 @@ func (h *hub) startMonitor(ctx context.Context) error {
 		return err
 	}
 	h.page = service.Addr()
-	h.launch("monitor", service.Run)
+	h.launch(ctx, "monitor", service.Run)
 	return nil
 }
