@@ -40,8 +40,8 @@ func (c *contents) add(tuple []byte, position int64) {
 
 func (c *contents) digest() string { return fmt.Sprintf("%x", c.sum.Sum(nil)) }
 
-// schema lists the columns in the table's order, which a plain parquet.Group would sort by name.
-func schema(name string, columns []column) *parquet.Schema {
+// parquetSchema lists the columns in the table's order, which a plain parquet.Group would sort by name.
+func parquetSchema(name string, columns []column) *parquet.Schema {
 	group := orderedGroup{Group: parquet.Group{}}
 	for i := range columns {
 		group.Group[columns[i].Name] = columns[i].node
@@ -83,7 +83,7 @@ type rowWriter struct {
 
 func newRowWriter(w io.Writer, name string, columns []column, position int) *rowWriter {
 	options := []parquet.WriterOption{
-		schema(name, columns), parquet.Compression(&parquet.Zstd), parquet.CreatedBy("hubstate", "1", ""),
+		parquetSchema(name, columns), parquet.Compression(&parquet.Zstd), parquet.CreatedBy("hubstate", "1", ""),
 	}
 	for i := range columns {
 		if columns[i].Type == "bytea" {
