@@ -18,7 +18,7 @@ func (e *DecodeError) Error() string {
 }
 
 // decodeLimits are wider than ingest's: another writer's events may be larger, and unknown fields must be let through.
-var decodeLimits = Limits{Payload: 16 << 20, Depth: 64, Exponent: 308}
+func decodeLimits() Limits { return Limits{Payload: 64 << 20, Depth: 1024, Exponent: 308} }
 
 // Decoder reads event values. It reuses its buffers: not safe for concurrent use. The zero value is ready.
 type Decoder struct{ doc document }
@@ -35,7 +35,7 @@ func (d *Decoder) Decode(value []byte) (Event, error) {
 	if len(value) == 0 {
 		return Event{}, &DecodeError{"(value)", "is empty"}
 	}
-	if _, err := scan(&d.doc, value, decodeLimits); err != nil {
+	if _, err := scan(&d.doc, value, decodeLimits()); err != nil {
 		return Event{}, err
 	}
 	f := fields{doc: &d.doc}

@@ -39,8 +39,10 @@ func discard(prev *State, d Decision) Decision {
 	return d
 }
 
-// coalesce leaves of the old applied reports only the last, unless a newer applied report follows it in the batch.
+// coalesce leaves of the old applied reports only the last, unless a newer applied report follows it in the batch. What
+// was special about a folded report is told by the one that stands for it.
 func coalesce(batch []Decision) {
+	defer carryMarks(batch)
 	later := false
 	for i := len(batch) - 1; i >= 0; i-- {
 		d := &batch[i]
@@ -51,6 +53,19 @@ func coalesce(batch []Decision) {
 			d.Class = Coalesced
 		}
 		later = true
+	}
+}
+
+func carryMarks(batch []Decision) {
+	var marks Marks
+	for i := range batch {
+		switch d := &batch[i]; d.Class {
+		case Coalesced:
+			marks |= d.Marks & (MarkReboot | MarkWrap)
+		case Applied:
+			d.Marks |= marks
+			marks = 0
+		}
 	}
 }
 

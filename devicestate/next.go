@@ -121,7 +121,7 @@ func (c comparison) byCounter() Decision {
 		return c.equalCounter()
 	case got < last:
 		return c.lowerCounter()
-	case c.straggler():
+	case c.straggler(), c.beforeWrap(last, got):
 		return c.late(13)
 	}
 	d := c.apply(14, 0)
@@ -149,6 +149,12 @@ func (c comparison) straggler() bool {
 	start := c.prev.BootReceivedAt
 	return !start.IsZero() && c.r.ReceivedAt.Sub(start) <= c.p.StragglerWindow &&
 		c.plausible && !c.prev.BootStartedAt.IsZero() && c.r.Time.Before(c.prev.BootStartedAt)
+}
+
+// beforeWrap belongs to row 13: a copy from just before the counter wrapped looks like a jump of nearly the modulus.
+func (c comparison) beforeWrap(last, got int64) bool {
+	m := c.p.Modulus
+	return m > 0 && got < m && wrapped(got, last, m) <= min(c.p.ResetWindow, m/4)
 }
 
 // lowerCounter is rows 15 to 18.

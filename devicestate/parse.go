@@ -177,10 +177,12 @@ func (p *Parser) readTime(r *Report, path []string) {
 	r.Time, r.BadTime = t, !ok
 }
 
+// instant reads a device time, cut to the microseconds that PostgreSQL keeps: a finer one would be newer than its own
+// stored self, and every redelivery of it a reboot.
 func (p *Parser) instant(i int) (time.Time, bool) {
 	if s, ok := p.doc.str(i); ok {
 		t, err := time.Parse(time.RFC3339Nano, s)
-		return t.UTC(), err == nil
+		return t.UTC().Truncate(time.Microsecond), err == nil
 	}
 	if p.doc.values[i].kind != '0' {
 		return time.Time{}, false

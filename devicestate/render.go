@@ -14,19 +14,20 @@ func (d *document) append(dst []byte, i int, filters []pathFilter) []byte {
 	switch {
 	case v.kind == '{':
 		return d.appendObject(dst, i, filters)
-	case v.kind == '[' && d.spaces:
-		return d.appendArray(dst, i)
+	case v.kind == '[' && (d.spaces || len(filters) > 0):
+		return d.appendArray(dst, i, filters)
 	}
 	return append(dst, d.text(i)...)
 }
 
-func (d *document) appendArray(dst []byte, i int) []byte {
+// appendArray hands the filters to each element: a path reaches the objects inside arrays, as errors.errorDescription.
+func (d *document) appendArray(dst []byte, i int, filters []pathFilter) []byte {
 	dst = append(dst, '[')
 	for j := i + 1; j < int(d.values[i].end); j = int(d.values[j].end) {
 		if j > i+1 {
 			dst = append(dst, ',')
 		}
-		dst = d.append(dst, j, nil)
+		dst = d.append(dst, j, filters)
 	}
 	return append(dst, ']')
 }

@@ -1,6 +1,10 @@
 package devicestate
 
-import "unicode/utf8"
+import (
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
 
 // document is a validated JSON text as a flat list of values in text order. A value's children follow it directly;
 // end is the index past its last descendant, so siblings are reached without pointers.
@@ -246,7 +250,26 @@ func (s *scanner) hex4(at int) (uint32, bool) {
 	return r, true
 }
 
+// number accepts what a float64 can hold: encoding/json refuses anything larger, so such a state would be poison for
+// every consumer that decodes it.
 func (s *scanner) number() *Reject {
+	start := s.pos
+	if err := s.numberText(); err != nil {
+		return err
+	}
+	if s.pos-start < maxPlainNumber {
+		return nil
+	}
+	if f, err := strconv.ParseFloat(string(s.doc.src[start:s.pos]), 64); err != nil || math.IsInf(f, 0) {
+		return reject(ReasonNumberRange, "", "number at byte %d exceeds %g", start, math.MaxFloat64)
+	}
+	return nil
+}
+
+// maxPlainNumber is the shortest text that can exceed a float64: 9e308.
+const maxPlainNumber = 5
+
+func (s *scanner) numberText() *Reject {
 	if s.peek() == '-' {
 		s.pos++
 	}

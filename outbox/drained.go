@@ -13,11 +13,6 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// undecidedRow is served by the partition's own (bucket, position) index: one descent per bucket.
-const undecidedRow = `SELECT /* outbox.undecided */ b.bucket, r.position, b.cursor FROM outbox_bucket b
-CROSS JOIN LATERAL (SELECT position FROM %s WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 1) r
-LIMIT 1`
-
 // Drained reports whether each row of the partition (a table name) is at or below the cursor of its own bucket, so that
 // nothing undecided is in it (P2); otherwise why not. It is only an answer about rows that are visible: the caller must
 // first have raised the commit floor to the partition's upper bound and passed LockBuckets, so that no writer can still
@@ -39,8 +34,6 @@ func Drained(ctx context.Context, q Querier, partition string) (bool, string, er
 type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
-
-const lockOneBucket = `SELECT /* outbox.lock_one */ pg_advisory_xact_lock($1, $2)`
 
 // LockBuckets takes and releases the lock of each bucket once. When it returns nil, every transaction that held one of
 // them before the call has ended. One bucket at a time: a writer waits for none but its own.

@@ -32,6 +32,7 @@ type engine struct {
 
 	sweeping int
 	nextPoll time.Time
+	sweepAt  time.Time // no sweep before: the last one failed
 	idle     time.Duration
 
 	unchecked []claim
@@ -135,7 +136,7 @@ func (e *engine) allowed(f *flow, now time.Time) bool {
 
 func (f *flow) hasWork() bool {
 	return slices.ContainsFunc(f.buckets, func(b *bucketState) bool {
-		return b.phase == phaseActive && !b.inFlight && len(b.windows) > 0 && b.windows[0].kind == windowPublish
+		return b.phase == phaseActive && !b.releasing && !b.inFlight && len(b.windows) > 0 && b.windows[0].kind == windowPublish
 	})
 }
 
@@ -241,7 +242,7 @@ func (e *engine) failBucket(b *bucketState, f *flow, g *group, v Verdict, now ti
 	note := &failureNote{rowAttempts: b.attempts, outageAttempts: f.breaker.Failures(), code: v.Code, why: g.err.Error(), wait: max(0, f.breaker.RetryAt().Sub(now))}
 	e.writes = append(e.writes, bucketWrite{bucket: b.id, term: b.term, failure: note})
 	if g.records > 1 {
-		e.verify(b) // some of it may be on the topic: ask before sending it again
+		e.verify(b, f.since) // some of it may be on the topic: ask before sending it again
 	}
 }
 

@@ -132,9 +132,9 @@ func (e *engine) checkTails(now time.Time) {
 }
 
 // verify asks what of a failed group reached the topic before anything is sent again.
-func (e *engine) verify(b *bucketState) {
+func (e *engine) verify(b *bucketState, sentAt time.Time) {
 	b.phase = phaseChecking
-	e.unchecked = append(e.unchecked, claim{bucket: b.id, term: b.term, cursor: b.acked})
+	e.unchecked = append(e.unchecked, claim{bucket: b.id, term: b.term, cursor: b.acked, since: sentAt.Add(-tailSlack)})
 }
 
 func (e *engine) resume(t tailResult) {
@@ -146,8 +146,25 @@ func (e *engine) resume(t tailResult) {
 	e.failures = 0
 	e.paused.Store(false)
 	for _, a := range t.answers {
-		if b := e.buckets[a.bucket]; b != nil && b.term == a.term && b.phase == phaseChecking {
-			e.activate(b, a)
+		b := e.buckets[a.bucket]
+		if b == nil || b.term != a.term || b.phase != phaseChecking {
+			continue
+		}
+		if a.unread != nil {
+			e.askAgain(b, t.request, a.unread)
+			continue
+		}
+		e.activate(b, a)
+	}
+}
+
+// askAgain keeps the bucket: nobody else can read its partition either.
+func (e *engine) askAgain(b *bucketState, request tailRequest, cause error) {
+	e.log.Warn("partition not read", "bucket", b.id, "error", cause)
+	e.checkAt = e.cfg.now().Add(retryPause)
+	for _, c := range request.claims {
+		if c.bucket == b.id {
+			e.unchecked = append(e.unchecked, c)
 		}
 	}
 }

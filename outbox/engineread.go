@@ -7,7 +7,7 @@ import (
 // readAhead sends a sweep for every bucket with room: those with more rows behind what was read at once, all others when
 // the poll is due. While a sweep is out, buckets that become ready gather for the next one, so sweeps grow with the load.
 func (e *engine) readAhead(now time.Time) {
-	for e.sweeping < e.numSweeps && e.memory < e.cfg.MemoryBytes && e.isTrusted(now) {
+	for !now.Before(e.sweepAt) && e.sweeping < e.numSweeps && e.memory < e.cfg.MemoryBytes && e.isTrusted(now) {
 		req := e.nextSweep(now)
 		if req == nil {
 			return
@@ -54,7 +54,7 @@ func (e *engine) accept(r sweepResult) {
 	}
 	if r.err != nil {
 		e.log.Warn("sweep failed", "error", r.err)
-		e.nextPoll = now.Add(retryPause)
+		e.sweepAt = now.Add(retryPause)
 		return
 	}
 	rows := 0

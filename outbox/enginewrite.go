@@ -120,7 +120,7 @@ func merge(earlier, later advance) advance {
 // waitForWork are the instants that matter only on a trusted lease.
 func (e *engine) waitForWork(until func(time.Time)) {
 	if e.sweeping < e.numSweeps && len(e.buckets) > 0 {
-		until(e.nextPoll)
+		until(maxTime(e.nextPoll, e.sweepAt))
 	}
 	for _, f := range e.flows {
 		if f.outstanding == nil && f.hasWork() {
@@ -162,4 +162,11 @@ func (e *engine) wait(now time.Time) time.Duration {
 		}
 	}
 	return d
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

@@ -57,7 +57,7 @@ func (f *flow) compose(maxRecords, maxBytes int) *group {
 }
 
 func (g *group) take(b *bucketState, maxRecords, maxBytes int) {
-	if b.phase != phaseActive || b.inFlight || len(b.windows) == 0 || b.windows[0].kind != windowPublish {
+	if b.phase != phaseActive || b.releasing || b.inFlight || len(b.windows) == 0 || b.windows[0].kind != windowPublish {
 		return
 	}
 	w := b.windows[0]

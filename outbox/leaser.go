@@ -23,6 +23,7 @@ type claim struct {
 	cursor   int64
 	cursorID pgtype.UUID
 	cursorAt pgtype.Timestamptz
+	since    time.Time // nothing above the cursor can be older on the topic; zero = unknown
 }
 
 // standing is what one renewal tells the engine.
@@ -149,19 +150,26 @@ func (l *leaser) share(ctx context.Context, conn *pgx.Conn, live []string, s *st
 }
 
 func (l *leaser) claim(ctx context.Context, conn *pgx.Conn, n int) ([]claim, error) {
-	rows, err := conn.Query(ctx, claimBuckets, l.instance, n)
-	if err != nil {
-		return nil, fmt.Errorf("claim buckets: %w", err)
-	}
-	claims, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (claim, error) {
-		var c claim
-		err := row.Scan(&c.bucket, &c.term, &c.cursor, &c.cursorID, &c.cursorAt)
-		return c, err
+	var claims []claim
+	b := &pgx.Batch{} // one implicit transaction
+	b.Queue(claimLock)
+	b.Queue(claimBuckets, l.instance, n).Query(func(rows pgx.Rows) (err error) {
+		claims, err = pgx.CollectRows(rows, scanClaim)
+		return err
 	})
-	if err != nil {
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("claim buckets: %w", err)
 	}
 	return claims, nil
+}
+
+func scanClaim(row pgx.CollectableRow) (claim, error) {
+	var c claim
+	err := row.Scan(&c.bucket, &c.term, &c.cursor, &c.cursorID, &c.cursorAt)
+	if c.cursorAt.Valid {
+		c.since = c.cursorAt.Time.Add(-tailSlack)
+	}
+	return c, err
 }
 
 // unregister removes the lease row: whatever is still owned is free at once.

@@ -212,8 +212,9 @@ func (r *Relay) startWorkers(loops *errgroup.Group, ctx context.Context, e *engi
 	jobs, written := make(chan []bucketWrite, 1), make(chan writeResult)
 	tails, tailed := make(chan tailRequest, 1), make(chan tailResult)
 	e.sweeps, e.swept, e.jobs, e.written, e.tails, e.tailed = sweeps, swept, jobs, written, tails, tailed
+	pool := &windowPool{}
 	for range sweepers {
-		s := &sweeper{cfg: &r.cfg, link: r.link("sweep", 30*time.Second), render: newRenderer(&r.cfg), limits: r.limits, in: sweeps, out: swept}
+		s := &sweeper{cfg: &r.cfg, link: r.link("sweep", 30*time.Second), render: newRenderer(&r.cfg), windows: pool, limits: r.limits, in: sweeps, out: swept}
 		loops.Go(func() error { return s.run(ctx) })
 	}
 	w := &cursorWriter{instance: r.instance, link: r.link("cursor write", 10*time.Second), in: jobs, out: written}

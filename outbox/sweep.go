@@ -34,12 +34,13 @@ type sweepResult struct {
 // sweeper reads on a session of its own and renders what it reads. It runs beside the engine, so that reading the next
 // window overlaps with the broker's work on this one.
 type sweeper struct {
-	cfg    *Config
-	link   link
-	render *renderer
-	limits func() (group, record int) // bytes: of a produce batch, of one record
-	in     <-chan *sweepRequest
-	out    chan<- sweepResult
+	cfg     *Config
+	link    link
+	render  *renderer
+	windows *windowPool
+	limits  func() (group, record int) // bytes: of a produce batch, of one record
+	in      <-chan *sweepRequest
+	out     chan<- sweepResult
 }
 
 func (s *sweeper) run(ctx context.Context) error {
@@ -126,7 +127,7 @@ func (b *windowBuilder) open(bucket int16) {
 	b.close()
 	for b.at++; b.at < len(b.req.buckets) && b.req.buckets[b.at] != bucket; b.at++ {
 	}
-	b.current, b.closed, b.wire, b.currentRows = newWindow(bucket), false, 0, 0
+	b.current, b.closed, b.wire, b.currentRows = b.s.windows.get(bucket), false, 0, 0
 	b.current.generation = b.req.reading[b.at].generation
 }
 

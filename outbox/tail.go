@@ -3,6 +3,7 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -24,6 +25,7 @@ type tailAnswer struct {
 	published int64   // rows above the cursor found on the topic
 	overtaken []int64 // rows below last that are not there: they can no longer be first deliveries in order
 	halt      string  // the database has lost a past that was published
+	unread    error   // its partition could not be read: ask again
 	behind    bool    // the topic has lost something that was published
 	skips     *skipIndex
 	held      map[string]bool
@@ -51,8 +53,16 @@ type tailReader struct {
 	out    chan<- tailResult
 }
 
-// tailTimeout bounds one check.
-const tailTimeout = 20 * time.Second
+const (
+	// tailTimeout bounds one check.
+	tailTimeout = 20 * time.Second
+
+	// tailPatience is how long a partition may stay silent while it is read; a leader that went away just now.
+	tailPatience = 3 * time.Second
+
+	// tailSlack covers the difference of the clocks of broker, database and relays.
+	tailSlack = 10 * time.Minute
+)
 
 func (t *tailReader) run(ctx context.Context) error {
 	defer t.link.close()
@@ -75,7 +85,7 @@ func (t *tailReader) run(ctx context.Context) error {
 func (t *tailReader) check(ctx context.Context, claims []claim) ([]tailAnswer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, tailTimeout, fmt.Errorf("tail check took longer than %s", tailTimeout))
 	defer cancel()
-	found, err := t.read(ctx, claims)
+	scan, err := t.read(ctx, claims)
 	if err != nil {
 		return nil, fmt.Errorf("read tail of topic: %w", err)
 	}
@@ -86,7 +96,11 @@ func (t *tailReader) check(ctx context.Context, claims []claim) ([]tailAnswer, e
 			return err
 		}
 		for _, c := range claims {
-			a, err := decideTail(ctx, conn, c, found[c.bucket])
+			if err := scan.unread[Partition(c.bucket, t.cfg.TopicPartitions)]; err != nil {
+				answers = append(answers, tailAnswer{bucket: c.bucket, term: c.term, unread: err})
+				continue
+			}
+			a, err := decideTail(ctx, conn, c, scan.found[c.bucket])
 			if err != nil {
 				return err
 			}
@@ -159,21 +173,16 @@ func haltMessage(bucket int16, r tailRecord, what string) string {
 	return fmt.Sprintf("the topic holds position %d of bucket %d, but %s: the database lost a past that was published; run `relay rebase`", r.position, bucket, what)
 }
 
-// read returns, per bucket, the records above its cursor and the newest one at or below it. It reads each partition
-// backwards in growing steps until every bucket of interest is settled or the partition's beginning is reached.
-func (t *tailReader) read(ctx context.Context, claims []claim) (map[int16]map[int64]tailRecord, error) {
+// read collects, per bucket, the records above its cursor. It reads each partition backwards in growing steps until every
+// bucket of interest is settled or the partition's beginning is reached. A partition that cannot be read (no leader) is
+// named in unread and holds up nobody else's buckets.
+func (t *tailReader) read(ctx context.Context, claims []claim) (*tailScan, error) {
 	adm := kadm.NewClient(t.client)
 	starts, err := adm.ListStartOffsets(ctx, t.cfg.Topic)
-	if err == nil {
-		err = starts.Error()
-	}
 	if err != nil {
 		return nil, fmt.Errorf("list start offsets: %w", err)
 	}
 	ends, err := adm.ListEndOffsets(ctx, t.cfg.Topic)
-	if err == nil {
-		err = ends.Error()
-	}
 	if err != nil {
 		return nil, fmt.Errorf("list end offsets: %w", err)
 	}
@@ -181,7 +190,7 @@ func (t *tailReader) read(ctx context.Context, claims []claim) (map[int16]map[in
 	for step := int64(firstTailStep); ; step *= 8 {
 		ranges := s.ranges(starts, ends, step)
 		if len(ranges) == 0 {
-			return s.found, nil
+			return s, nil
 		}
 		if err := t.consume(ctx, s, ranges); err != nil {
 			return nil, err
@@ -209,15 +218,22 @@ func (t *tailReader) consume(ctx context.Context, s *tailScan, ranges map[int32]
 	defer t.client.RemoveConsumePartitions(map[string][]int32{t.cfg.Topic: partitions})
 	open := maps.Clone(ranges)
 	for len(open) > 0 {
-		fetches := t.client.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
+		fetches, err := t.poll(ctx)
+		if err != nil {
+			return err
 		}
-		var failed error
-		fetches.EachError(func(_ string, _ int32, err error) { failed = err })
-		if failed != nil {
-			return fmt.Errorf("fetch: %w", failed)
+		if fetches == nil { // silence
+			for p := range open {
+				s.unread[p] = errSilentPartition
+			}
+			return nil
 		}
+		fetches.EachError(func(_ string, p int32, err error) {
+			if _, ok := open[p]; ok {
+				s.unread[p] = err
+				delete(open, p)
+			}
+		})
 		fetches.EachRecord(func(r *kgo.Record) {
 			rg, ok := open[r.Partition]
 			if !ok {
@@ -234,23 +250,45 @@ func (t *tailReader) consume(ctx context.Context, s *tailScan, ranges map[int32]
 	return nil
 }
 
+// errSilentPartition says that a partition delivered nothing although records stand there.
+var errSilentPartition = errors.New("partition delivered nothing")
+
+// poll returns nil fetches when nothing came within tailPatience.
+func (t *tailReader) poll(ctx context.Context) (kgo.Fetches, error) {
+	short, cancel := context.WithTimeout(ctx, tailPatience)
+	defer cancel()
+	fetches := t.client.PollFetches(short)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if short.Err() != nil && fetches.NumRecords() == 0 {
+		return nil, nil
+	}
+	return fetches, nil
+}
+
 // tailScan collects what was read.
 type tailScan struct {
 	cell       string
 	partitions int
 	cursors    map[int16]int64
 	found      map[int16]map[int64]tailRecord
-	settled    map[int16]bool // a record at or below the cursor was seen
+	since      map[int16]time.Time
+	settled    map[int16]bool // a record at or below the cursor, or older than anything above it can be, was seen
 	scanned    map[int32]int64
+	oldest     map[int32]time.Time
+	unread     map[int32]error
 }
 
 func newTailScan(cfg *Config, claims []claim) *tailScan {
 	s := &tailScan{
 		cell: cfg.Cell, partitions: cfg.TopicPartitions, cursors: make(map[int16]int64),
 		found: make(map[int16]map[int64]tailRecord), settled: make(map[int16]bool), scanned: make(map[int32]int64),
+		since: make(map[int16]time.Time), oldest: make(map[int32]time.Time), unread: make(map[int32]error),
 	}
 	for _, c := range claims {
 		s.cursors[c.bucket] = c.cursor
+		s.since[c.bucket] = c.since
 		s.found[c.bucket] = make(map[int64]tailRecord)
 	}
 	return s
@@ -261,15 +299,15 @@ func (s *tailScan) ranges(starts, ends kadm.ListedOffsets, step int64) map[int32
 	next := make(map[int32]offsetRange)
 	for bucket := range s.cursors {
 		p := Partition(bucket, s.partitions)
-		if _, ok := next[p]; ok || s.settled[bucket] {
+		if _, ok := next[p]; ok || s.isSettled(bucket, p) {
 			continue
 		}
 		to, started := s.scanned[p]
-		start := s.offset(starts, p)
+		start, end := s.offset(starts, p), s.offset(ends, p)
 		if !started {
-			to = s.offset(ends, p)
+			to = end
 		}
-		if to <= start || s.offset(ends, p)-to > maxTailScan {
+		if s.unread[p] != nil || to <= start || end-to > maxTailScan {
 			continue
 		}
 		next[p] = offsetRange{from: max(start, to-step), to: to}
@@ -280,9 +318,20 @@ func (s *tailScan) ranges(starts, ends kadm.ListedOffsets, step int64) map[int32
 	return next
 }
 
+// isSettled reports whether further back nothing can matter.
+func (s *tailScan) isSettled(bucket int16, p int32) bool {
+	oldest, since := s.oldest[p], s.since[bucket]
+	return s.settled[bucket] || (!oldest.IsZero() && !since.IsZero() && oldest.Before(since))
+}
+
 func (s *tailScan) offset(listed kadm.ListedOffsets, p int32) int64 {
 	for _, partitions := range listed {
-		if o, ok := partitions[p]; ok {
+		o, ok := partitions[p]
+		switch {
+		case !ok:
+		case o.Err != nil:
+			s.unread[p] = o.Err
+		default:
 			return o.Offset
 		}
 	}
@@ -291,6 +340,9 @@ func (s *tailScan) offset(listed kadm.ListedOffsets, p int32) int64 {
 
 // add keeps a record of a bucket of interest. Replays carry old positions and say nothing about the tail.
 func (s *tailScan) add(r *kgo.Record) {
+	if oldest := s.oldest[r.Partition]; oldest.IsZero() || r.Timestamp.Before(oldest) {
+		s.oldest[r.Partition] = r.Timestamp
+	}
 	var cell, bucket, position, id []byte
 	for i := range r.Headers {
 		switch h := &r.Headers[i]; h.Key {

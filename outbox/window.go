@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -9,6 +10,7 @@ import (
 // window is a run of rows of one bucket in position order, already rendered as records. It is filled by one sweep, owned
 // by the engine until it is submitted, and recycled after all its callbacks: the producer keeps no reference by then.
 type window struct {
+	home       *windowPool
 	bucket     int16
 	kind       windowKind
 	generation int // of the bucket when it was read; another one = throw away
@@ -53,19 +55,26 @@ type streamKey struct {
 	epoch     int64
 }
 
-var windows = sync.Pool{New: func() any { return &window{} }}
+// windowPool keeps the buffers of windows that are done; shared by the sweepers and the engine of one relay.
+type windowPool struct{ pool sync.Pool }
 
-func newWindow(bucket int16) *window {
-	w := windows.Get().(*window)
-	w.bucket = bucket
+func (p *windowPool) get(bucket int16) *window {
+	w, ok := p.pool.Get().(*window)
+	if !ok {
+		w = &window{}
+	}
+	w.bucket, w.home = bucket, p
 	return w
 }
 
 // recycle gives the buffers back. Nobody may hold a record, key or value of the window afterwards.
 func (w *window) recycle() {
+	home := w.home
 	clear(w.records)
 	*w = window{records: w.records[:0], rows: w.rows[:0], slab: w.slab[:0], headers: w.headers[:0], carries: w.carries[:0]}
-	windows.Put(w)
+	if home != nil {
+		home.pool.Put(w)
+	}
 }
 
 func (w *window) last() row { return w.rows[len(w.rows)-1] }
@@ -76,6 +85,7 @@ func (w *window) cut(n int) {
 		return
 	}
 	w.records, w.rows, w.full = w.records[:n], w.rows[:n], true
+	w.carries = slices.DeleteFunc(w.carries, func(c carried) bool { return c.row >= n })
 }
 
 // reserve makes room for n more bytes in the slab without moving what is handed out: a slab that is full is replaced,

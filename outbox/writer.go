@@ -115,7 +115,7 @@ func (w *cursorWriter) advanceAll(ctx context.Context, conn *pgx.Conn, res *writ
 		return err
 	})
 	if len(a.skipBuckets) > 0 {
-		b.Queue(clearSkipped, a.skipBuckets, a.skipKeys, a.skipStreams, a.skipEpochs, a.skipBelow)
+		b.Queue(clearSkipped, a.skipBuckets, a.skipKeys, a.skipStreams, a.skipEpochs, a.skipBelow, a.skipTerms, w.instance)
 	}
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("advance cursors: %w", err)
@@ -136,6 +136,7 @@ type advanceArgs struct {
 	skipBuckets           []int16
 	skipKeys, skipStreams []string
 	skipEpochs, skipBelow []int64
+	skipTerms             []int64
 }
 
 func (a *advanceArgs) add(bw *bucketWrite) {
@@ -150,6 +151,7 @@ func (a *advanceArgs) add(bw *bucketWrite) {
 		a.skipStreams = append(a.skipStreams, c.stream.stream)
 		a.skipEpochs = append(a.skipEpochs, c.stream.epoch)
 		a.skipBelow = append(a.skipBelow, c.below)
+		a.skipTerms = append(a.skipTerms, bw.term)
 	}
 }
 

@@ -13,7 +13,11 @@ ON CONFLICT (instance) DO UPDATE SET lease_until = EXCLUDED.lease_until`
 
 	ownedBuckets = `SELECT /* outbox.owned */ bucket, term FROM outbox_bucket WHERE owner = $1`
 
-	// A bucket is free when nobody owns it or its owner's lease ran out. SKIP LOCKED: two claimers share instead of waiting.
+	// One claimer at a time, as a statement before the claim: a claim that waits for another's row lock would judge the
+	// owner's lease by a snapshot from before that claim, and steal from a live relay.
+	claimLock = `SELECT /* outbox.claim_lock */ pg_advisory_xact_lock(1868723577, 0)`
+
+	// A bucket is free when nobody owns it or its owner's lease ran out.
 	claimBuckets = `UPDATE /* outbox.claim */ outbox_bucket SET owner = $1, term = term + 1, claimed_at = clock_timestamp()
 WHERE bucket IN (
     SELECT b.bucket FROM outbox_bucket b LEFT JOIN relay_instance i ON i.instance = b.owner AND i.lease_until > clock_timestamp()
@@ -41,7 +45,7 @@ CROSS JOIN LATERAL (
 
 	// The prefix that the broker acknowledged. Rows missing from RETURNING are lost leases.
 	advanceCursors = `UPDATE /* outbox.advance */ outbox_bucket b
-SET cursor = w.cursor, cursor_message_id = w.id, cursor_at = clock_timestamp(), published = b.published + w.n,
+SET cursor = w.cursor, cursor_message_id = w.id, cursor_at = clock_timestamp(), published = b.published + CASE WHEN b.cursor < w.cursor THEN w.n ELSE 0 END,
     row_attempts = 0, outage_attempts = 0, last_error_code = NULL, last_error = NULL, next_attempt_at = NULL
 FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::uuid[], $5::bigint[]) AS w (bucket, term, cursor, id, n)
 WHERE b.bucket = w.bucket AND b.owner = $6 AND b.term = w.term
@@ -75,7 +79,10 @@ ON CONFLICT DO NOTHING`
 FROM outbox_skipped WHERE bucket = ANY ($1) ORDER BY bucket, aggregate_id, stream, epoch, from_sequence`
 
 	// Only ranges that a published event has carried.
-	clearSkipped = `DELETE /* outbox.clear_skipped */ FROM outbox_skipped s USING unnest($1::smallint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) AS w (bucket, aggregate_id, stream, epoch, below)
+	// Under our own term: a stale owner whose event was acknowledged late would else clear what the next owner has to obey.
+	clearSkipped = `DELETE /* outbox.clear_skipped */ FROM outbox_skipped s
+USING unnest($1::smallint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) AS w (bucket, aggregate_id, stream, epoch, below, term)
+JOIN outbox_bucket b ON b.bucket = w.bucket AND b.owner = $7 AND b.term = w.term
 WHERE s.bucket = w.bucket AND s.aggregate_id = w.aggregate_id AND s.stream = w.stream AND s.epoch = w.epoch AND s.to_sequence < w.below`
 
 	// Rows up to the tail that have no other fate: superseded ranges and dead rows are not expected on the topic.
@@ -98,4 +105,11 @@ FROM outbox_bucket b CROSS JOIN LATERAL (
     SELECT min(created_at) AS oldest, count(*) AS pending FROM (
         SELECT created_at FROM outbox WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 10000) r) o
 WHERE b.owner = $1`
+
+	// Is served by the partition's own (bucket, position) index: one descent per bucket.
+	undecidedRow = `SELECT /* outbox.undecided */ b.bucket, r.position, b.cursor FROM outbox_bucket b
+CROSS JOIN LATERAL (SELECT position FROM %s WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 1) r
+LIMIT 1`
+
+	lockOneBucket = `SELECT /* outbox.lock_one */ pg_advisory_xact_lock($1, $2)`
 )
