@@ -7,6 +7,7 @@ SCENARIO ?= smoke
 TIME     ?= 30s
 SEED     ?=
 BASE     ?=
+DIR      ?=
 JSON     ?=
 REAL     ?=
 ARGS     ?=
@@ -89,9 +90,27 @@ bench/compare: ## compare bin/bench.txt with BASE=file (benchstat)
 	@test -n '$(BASE)' || { echo 'bench/compare: BASE=file is missing; try: cp bin/bench.txt base.txt; …; make bench bench/compare BASE=base.txt' >&2; exit 2; }
 	@$(TOOL) benchstat $(BASE) bin/bench.txt
 
+.PHONY: ratios
+ratios: ## ours against others' in one run, median of five pairs; fails below a goal; ARGS='-only ingest -slack 0.8'
+	@go run ./internal/testenv/ratios $(ARGS)
+
 .PHONY: load
 load: build ## a fleet against the pipeline, nothing lost, nothing reordered; SCENARIO=smoke, JSON=1, ARGS=…
 	@bin/loadtest run --scenario $(SCENARIO) $(if $(JSON),--json) $(ARGS)
+
+.PHONY: report
+report: build ## a page about the run kept in DIR= (make load ARGS='--keep DIR'), to standard output; ARGS='-o run.html'
+	@test -n '$(DIR)' || { echo 'report: DIR=directory is missing; try: make load ARGS="--keep /tmp/run"; make report DIR=/tmp/run' >&2; exit 2; }
+	@bin/loadtest report $(DIR) $(ARGS)
+
+.PHONY: check/deploy
+check/deploy: ## the files of deploy/: compose, manifests, units, server settings, alert rules
+	@go test -count=1 -run 'Deploy|Docs' ./internal/lint
+	@go test -count=1 -run 'RunsWithTheSettings|Topics|TopicSettings|MQTT_Answers' ./internal/embedded ./internal/testenv
+	@if command -v promtool >/dev/null && ls deploy/prometheus/*.yml >/dev/null 2>&1; then \
+		promtool check rules $$(ls deploy/prometheus/*.yml | grep -v -e _test.yml -e prometheus.yml) && \
+		for file in $$(ls deploy/prometheus/*_test.yml 2>/dev/null); do promtool test rules $$file || exit 1; done; \
+	fi
 
 .PHONY: verify
 verify: ## fail when something generated or tidied has drifted: formatting, go.mod, the help of the commands
