@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"time"
 )
 
@@ -32,6 +33,9 @@ type bucketState struct {
 	reading    bool      // a sweep is out for it
 	more       bool      // rows stand behind readTo
 	generation int       // raised to throw away what was read or is being read
+
+	planning bool    // a plan is wanted: nothing more is read until what was read is decided
+	plan     []int64 // with Backlog latest: the positions to publish up to the frozen head, ascending; the rest is superseded
 
 	skips *skipIndex
 	held  map[string]bool
@@ -72,11 +76,21 @@ func (b *bucketState) forget() (freed int64) {
 	return freed
 }
 
+// planned returns the next positions of the plan, nil when there is none left.
+func (b *bucketState) planned(limit int) []int64 {
+	i, _ := slices.BinarySearch(b.plan, b.readTo+1)
+	if i == len(b.plan) {
+		b.plan = nil
+		return nil
+	}
+	return b.plan[i:min(len(b.plan), i+limit)]
+}
+
 // quiet reports whether nothing of the bucket is on its way anywhere.
 func (b *bucketState) quiet() bool {
 	return !b.inFlight && !b.writing && b.pending.rows == 0 && b.acked == b.cursor
 }
 
 func (b *bucketState) readable(now time.Time) bool {
-	return b.phase == phaseActive && !b.releasing && !b.reading && len(b.windows) < 2 && !now.Before(b.retryAt)
+	return b.phase == phaseActive && !b.releasing && !b.planning && !b.reading && len(b.windows) < 2 && !now.Before(b.retryAt)
 }

@@ -29,11 +29,11 @@
 //
 // # Ownership
 //
-//	          claim (term+1)              lease trusted
-//	  free ───────────────────▶ checking ───────────────▶ active ──▶ releasing ──▶ free
-//	   ▲                            │ tail unknown to          │
-//	   │ lease ran out              ▼ the database             │ another term (loud)
-//	   └──────────────────────── halted (until rebase)         ▼ dropped
+//	        claim (term+1)              lease trusted
+//	free ───────────────────▶ checking ───────────────▶ active ──▶ releasing ──▶ free
+//	 ▲                            │ tail unknown to          │
+//	 │ lease ran out              ▼ the database             │ another term (loud)
+//	 └──────────────────────── halted (until rebase)         ▼ dropped
 //
 // O3. Each instance renews one lease row on a session of its own. Buckets name owner and term, every write of a cursor
 // carries both, and zero rows mean: drop the bucket at once. A lease is trusted locally from before the renewal was sent,

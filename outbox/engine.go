@@ -71,6 +71,7 @@ func (e *engine) run(ctx context.Context) error {
 		e.submit(now)
 		e.readAhead(now)
 		e.checkTails(now)
+		e.startPlans()
 		e.retire(now)
 		e.persist(now)
 		timer.Reset(e.wait(now))

@@ -19,15 +19,14 @@ func (e *engine) readAhead(now time.Time) {
 
 func (e *engine) nextSweep(now time.Time) *sweepRequest {
 	due := !now.Before(e.nextPoll)
+	if req := e.nextPlanned(now); req != nil {
+		return req
+	}
 	req := &sweepRequest{}
 	for _, b := range e.bucketsSorted() {
-		if !b.readable(now) || !(b.more || due) {
-			continue
+		if b.readable(now) && (b.more || due) {
+			req.add(b)
 		}
-		b.reading = true
-		req.buckets = append(req.buckets, b.id)
-		req.after = append(req.after, b.readTo)
-		req.reading = append(req.reading, reading{generation: b.generation, skips: b.skips, held: b.held})
 	}
 	if due {
 		e.nextPoll = now.Add(e.idle)
@@ -38,6 +37,36 @@ func (e *engine) nextSweep(now time.Time) *sweepRequest {
 	req.budget = e.cfg.MemoryBytes - e.memory
 	perBucket := req.budget / int64(len(req.buckets)) / max(e.average, 1)
 	req.limit = int(min(max(perBucket, 16), int64(e.cfg.WindowRows)))
+	return req
+}
+
+func (req *sweepRequest) add(b *bucketState) {
+	b.reading = true
+	req.buckets = append(req.buckets, b.id)
+	req.after = append(req.after, b.readTo)
+	req.reading = append(req.reading, reading{generation: b.generation, skips: b.skips, held: b.held})
+}
+
+// nextPlanned asks for the next rows of the buckets that follow a plan.
+func (e *engine) nextPlanned(now time.Time) *sweepRequest {
+	req := &sweepRequest{planned: true, limit: e.cfg.WindowRows, budget: e.cfg.MemoryBytes - e.memory}
+	for _, b := range e.bucketsSorted() {
+		if b.plan == nil || !b.readable(now) {
+			continue
+		}
+		positions := b.planned(e.cfg.WindowRows)
+		if positions == nil {
+			b.more = true
+			continue
+		}
+		req.add(b)
+		for _, p := range positions {
+			req.positions, req.owners = append(req.positions, p), append(req.owners, b.id)
+		}
+	}
+	if len(req.buckets) == 0 {
+		return nil
+	}
 	return req
 }
 
@@ -77,10 +106,37 @@ func (e *engine) enqueue(w *window) {
 		w.recycle()
 		return
 	}
+	if e.planFirst(b, w) {
+		w.recycle()
+		return
+	}
 	e.memory += int64(w.bytes)
 	e.average += (int64(w.bytes/len(w.rows)) - e.average) / 8
 	b.windows = append(b.windows, w)
 	b.readTo, b.more = w.last().position, w.full
+}
+
+// planFirst starts a plan when the policy is latest and the bucket's backlog is long and old: its oldest row is older than
+// BacklogAge and more rows stand behind the window.
+func (e *engine) planFirst(b *bucketState, w *window) bool {
+	old := e.cfg.now().UnixMicro()-w.rows[0].created > e.cfg.BacklogAge.Microseconds()
+	if e.cfg.Backlog != BacklogLatest || b.plan != nil || !w.full || !old {
+		return false
+	}
+	b.planning, b.more = true, true
+	return true
+}
+
+// startPlans asks for the plans of buckets whose rows from before are all decided.
+func (e *engine) startPlans() {
+	for _, b := range e.buckets {
+		if !b.planning || b.inFlight || len(b.windows) > 0 || b.phase != phaseActive || b.releasing || b.acked != b.cursor {
+			continue
+		}
+		b.planning, b.phase = false, phaseDeciding
+		e.memory -= b.forget()
+		e.writes = append(e.writes, bucketWrite{bucket: b.id, term: b.term, plan: true})
+	}
 }
 
 // pace backs the poll off from PollMin to PollMax while nothing comes.

@@ -49,18 +49,20 @@ func (e *engine) confirm(r writeResult) {
 			e.lose(b, "its row has another owner or term")
 			continue
 		}
-		e.apply(b, w, r.parked[w.bucket])
+		e.apply(b, w, &r)
 	}
 }
 
-func (e *engine) apply(b *bucketState, w *bucketWrite, parked []parkedRow) {
+func (e *engine) apply(b *bucketState, w *bucketWrite, r *writeResult) {
 	switch {
 	case w.advance != nil:
 		b.cursor = w.advance.last.position
 		b.skips = b.skips.without(w.advance.carried)
 		e.m.cursorRows.Add(float64(w.advance.rows))
 	case w.park != nil:
-		e.applyPark(b, w.park, parked)
+		e.applyPark(b, w.park, r.parked[w.bucket])
+	case w.plan:
+		e.applyPlan(b, r.plans[w.bucket])
 	}
 }
 

@@ -29,7 +29,7 @@ func loadIndexes(ctx context.Context, conn *pgx.Conn, claims []claim, hold bool)
 	return ix, nil
 }
 
-func (ix *indexes) loadSkips(ctx context.Context, conn *pgx.Conn, buckets []int16) error {
+func (ix *indexes) loadSkips(ctx context.Context, conn Querier, buckets []int16) error {
 	rows, err := conn.Query(ctx, loadSkipped, buckets)
 	if err != nil {
 		return err

@@ -43,6 +43,34 @@ FROM unnest($1::smallint[], $2::bigint[]) AS w (bucket, after)
 CROSS JOIN LATERAL (
     SELECT * FROM outbox o WHERE o.bucket = w.bucket AND o.position > w.after ORDER BY o.position LIMIT $3) r`
 
+	// The rows of a plan (Backlog latest): few among many, one index descent each.
+	sweepPlanned = `SELECT /* outbox.sweep_planned */ r.bucket, r.position, r.message_id, r.aggregate_id, r.event_type, r.schema_version, r.stream, r.epoch, r.sequence,
+       r.source, r.traceparent, r.correlation_id, r.causation_id, r.payload, r.occurred_at, r.created_at
+FROM unnest($1::smallint[], $2::bigint[]) AS w (bucket, position)
+CROSS JOIN LATERAL (SELECT * FROM outbox o WHERE o.bucket = w.bucket AND o.position = w.position) r
+ORDER BY r.bucket, r.position`
+
+	// Holds the bucket's row, so that a plan is written by its owner or by nobody (O3).
+	ownBucket = `SELECT /* outbox.own_bucket */ cursor FROM outbox_bucket WHERE bucket = $1 AND owner = $2 AND term = $3 FOR UPDATE`
+
+	// The newest row of each stream in the backlog, without payloads, and what stands before it.
+	newestRows = `SELECT /* outbox.newest */ max(position) FROM outbox WHERE bucket = $1 AND position > $2 GROUP BY aggregate_id, stream ORDER BY 1`
+
+	// One range per stream and epoch: everything up to the newest row. What an earlier plan recorded is not recorded again.
+	supersede = `WITH /* outbox.supersede */ ranges AS (INSERT INTO outbox_skipped (bucket, aggregate_id, stream, epoch, from_sequence, to_sequence, reason, up_to)
+SELECT $1, g.aggregate_id, g.stream, g.epoch, g.from_sequence, g.to_sequence, 'superseded', $3
+FROM (
+    SELECT o.aggregate_id, o.stream, o.epoch, greatest(min(o.sequence), coalesce(max(s.to_sequence) + 1, 0)) AS from_sequence,
+           max(o.sequence) - CASE WHEN max(o.epoch) = max(max(o.epoch)) OVER (PARTITION BY o.aggregate_id, o.stream) THEN 1 ELSE 0 END AS to_sequence
+    FROM outbox o
+    LEFT JOIN (SELECT aggregate_id, stream, epoch, max(to_sequence) AS to_sequence FROM outbox_skipped WHERE bucket = $1 GROUP BY 1, 2, 3) s
+           ON s.aggregate_id = o.aggregate_id AND s.stream = o.stream AND s.epoch = o.epoch
+    WHERE o.bucket = $1 AND o.position > $2 AND o.position <= $3
+    GROUP BY o.aggregate_id, o.stream, o.epoch) g
+WHERE g.from_sequence <= g.to_sequence
+RETURNING to_sequence - from_sequence + 1 AS rows)
+SELECT coalesce(sum(rows), 0)::bigint FROM ranges`
+
 	// The prefix that the broker acknowledged. Rows missing from RETURNING are lost leases.
 	advanceCursors = `UPDATE /* outbox.advance */ outbox_bucket b
 SET cursor = w.cursor, cursor_message_id = w.id, cursor_at = clock_timestamp(), published = b.published + CASE WHEN b.cursor < w.cursor THEN w.n ELSE 0 END,

@@ -15,6 +15,10 @@ type sweepRequest struct {
 	reading []reading // one per bucket, same order
 	limit   int       // rows per bucket
 	budget  int64     // bytes of all windows together; at least one row is always taken
+
+	planned   bool // only these rows, instead of all after
+	positions []int64
+	owners    []int16 // the bucket of each position
 }
 
 // reading is what a sweep has to know of a bucket; a snapshot, safe to read while the engine goes on.
@@ -64,7 +68,7 @@ func (s *sweeper) run(ctx context.Context) error {
 func (s *sweeper) sweep(ctx context.Context, req *sweepRequest) ([]*window, error) {
 	b := newWindowBuilder(s, req)
 	err := s.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, sweepRows, pgx.QueryResultFormats{pgx.BinaryFormatCode}, req.buckets, req.after, req.limit)
+		rows, err := req.query(ctx, conn)
 		if err != nil {
 			return fmt.Errorf("sweep outbox: %w", err)
 		}
@@ -82,6 +86,13 @@ func (s *sweeper) sweep(ctx context.Context, req *sweepRequest) ([]*window, erro
 		return nil, err
 	}
 	return b.finish(), nil
+}
+
+func (req *sweepRequest) query(ctx context.Context, conn *pgx.Conn) (pgx.Rows, error) {
+	if req.planned {
+		return conn.Query(ctx, sweepPlanned, pgx.QueryResultFormats{pgx.BinaryFormatCode}, req.owners, req.positions)
+	}
+	return conn.Query(ctx, sweepRows, pgx.QueryResultFormats{pgx.BinaryFormatCode}, req.buckets, req.after, req.limit)
 }
 
 // windowBuilder sorts the rows of one sweep into windows. Rows come bucket by bucket, each in position order.

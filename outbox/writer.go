@@ -19,6 +19,7 @@ type bucketWrite struct {
 	failure *failureNote
 	halt    string
 	release bool
+	plan    bool // Backlog latest: supersede all but the newest row of each stream
 }
 
 // parking moves rows to outbox_dead and the cursor past them, in one transaction (O4, O5).
@@ -46,6 +47,7 @@ type writeResult struct {
 	writes []bucketWrite
 	lost   map[int16]bool
 	parked map[int16][]parkedRow
+	plans  map[int16]*plan
 	err    error
 }
 
@@ -80,7 +82,7 @@ func (w *cursorWriter) run(ctx context.Context) error {
 }
 
 func (w *cursorWriter) write(ctx context.Context, writes []bucketWrite) writeResult {
-	res := writeResult{writes: writes, lost: make(map[int16]bool), parked: make(map[int16][]parkedRow)}
+	res := writeResult{writes: writes, lost: make(map[int16]bool), parked: make(map[int16][]parkedRow), plans: make(map[int16]*plan)}
 	res.err = w.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := w.advanceAll(ctx, conn, &res); err != nil {
 			return err
@@ -162,6 +164,8 @@ func (w *cursorWriter) one(ctx context.Context, conn *pgx.Conn, bw *bucketWrite,
 	switch {
 	case bw.park != nil:
 		return w.parkRows(ctx, conn, bw, res)
+	case bw.plan:
+		return w.makePlan(ctx, conn, bw, res)
 	case bw.halt != "":
 		tag, err = conn.Exec(ctx, haltBucket, bw.bucket, w.instance, bw.term, bw.halt)
 	case bw.release:
