@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -34,7 +35,7 @@ func Metrics(t *Tree) []Metric {
 		}
 	}
 	slices.SortFunc(all, func(a, b Metric) int {
-		return strings.Compare(a.Package+a.Name+a.Path, b.Package+b.Name+b.Path)
+		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
 	})
 	return all
 }
