@@ -25,6 +25,8 @@ func commands() []*cobra.Command {
 		newDeadCommand(),
 		newReplayCommand(),
 		newDiscardCommand(),
+		newReconcileCommand(),
+		newRebaseCommand(),
 	}
 }
 
