@@ -6,6 +6,7 @@ import (
 
 	"github.com/hubstate/hubstate/devicestate"
 	"github.com/hubstate/hubstate/outbox"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // batch is a list of messages on its way through one transaction: grouped by stream, decided, and turned into the
@@ -25,6 +26,7 @@ type batch struct {
 	payload []byte // all event values of the batch
 	source  map[string]string
 	message outbox.Message
+	fresh   stateRows // of streams never seen
 	rows    stateRows
 	gaps    gapRows
 	fills   fillRows
@@ -39,7 +41,8 @@ type stream struct {
 	policy       *devicestate.StreamPolicy
 	first, count int
 	stored       devicestate.State
-	known        bool // stored was read
+	tid          pgtype.TID
+	known        bool // stored was read, at tid
 }
 
 // streamNames are the parameters that read the stored rows.
@@ -167,6 +170,7 @@ func (b *batch) class(i int) devicestate.Class {
 
 // build turns the decisions into the rows of all statements. Events are appended in order of arrival.
 func (b *batch) build(txn *outbox.Txn, ids *messageIDs, buckets int) error {
+	b.fresh.reset()
 	b.rows.reset()
 	b.gaps.reset()
 	b.fills.reset()
@@ -185,10 +189,16 @@ func (b *batch) build(txn *outbox.Txn, ids *messageIDs, buckets int) error {
 
 func (b *batch) buildState(s *stream, buckets int) {
 	for i := s.first + s.count - 1; i >= s.first; i-- {
-		if d := &b.decisions[i]; d.Changed {
-			b.rows.add(s.streamKey, outbox.Bucket(s.device, buckets), &d.State)
-			return
+		d := &b.decisions[i]
+		switch {
+		case !d.Changed:
+			continue
+		case s.known:
+			b.rows.addKnown(s.tid, &d.State)
+		default:
+			b.fresh.addNew(s.streamKey, outbox.Bucket(s.device, buckets), &d.State)
 		}
+		return
 	}
 }
 

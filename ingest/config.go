@@ -171,8 +171,11 @@ func (c Config) withSessions(filters []string) Config {
 	return c
 }
 
-// Validate returns all problems joined, each naming field, value and limit. Defaults count as given.
-func (c Config) Validate() error {
+// Validate returns all Problems joined.
+func (c Config) Validate() error { return errors.Join(c.Problems()...) }
+
+// Problems is everything wrong with c and its profiles, each naming field, value and limit. Defaults count as given.
+func (c Config) Problems() []error {
 	c = c.withDefaults()
 	var p problems
 	between(&p, "batch_reports", c.BatchReports, 1, 10_000)
@@ -197,7 +200,27 @@ func (c Config) Validate() error {
 		p.addf("queue_bytes = %d: must hold at least one payload of payload_limit = %d", c.QueueBytes, c.PayloadLimit)
 	}
 	c.validateSessions(&p)
-	return errors.Join(p...)
+	profiles, err := LoadProfiles(c.Profiles, c.Builtin)
+	if err == nil {
+		_, err = devicestate.NewMatcher(profiles, c.Limits())
+	}
+	return append(p, leaves(err)...)
+}
+
+// leaves takes joined errors apart.
+func leaves(err error) []error {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, leaves(e)...)
+	}
+	return all
 }
 
 func (c Config) validateSessions(p *problems) {

@@ -93,6 +93,7 @@ func (d *decoder) parse(r *route, p publish) devicestate.Report {
 	if err != nil {
 		report.Reject = rejectOf(err)
 	}
+	report.Time = report.Time.Truncate(time.Microsecond) // else a copy is newer than what the database kept of it
 	return report
 }
 

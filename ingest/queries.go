@@ -14,28 +14,39 @@ const (
 	// Served by the primary key, one probe a stream. The content is not read: nothing is decided by it.
 	readStreams = `SELECT /* ingest.read_streams */ u.ord, d.hub_id, d.epoch, d.sequence, d.counter, d.boot, d.boot_started_at, d.boot_received_at,
   d.occurred_at, d.received_at, d.clock_suspect, d.retained, d.clock_skew_ms, d.state_hash, d.emitted_hash, d.emitted_at,
-  d.missed, d.late, d.duplicate, d.quarantined, d.reboot_pending, d.owed
+  d.missed, d.late, d.duplicate, d.quarantined, d.reboot_pending, d.owed, d.ctid
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (device_id, stream, ord)
 JOIN device_state d ON d.device_id = u.device_id AND d.stream = u.stream`
 
-	// One row a stream, the last of the batch. An empty state means: the content did not move.
-	upsertStreams = `INSERT /* ingest.upsert_streams */ INTO device_state AS d
-(device_id, stream, hub_id, bucket, epoch, sequence, counter, boot, boot_started_at, boot_received_at, occurred_at, received_at,
+	// One row a stream, the last of the batch. Under the bucket lock nobody else writes the row, so it is still where
+	// readStreams found it: no index is searched and, unlike with ON CONFLICT, no tuple lock is logged (5 µs a row instead
+	// of 9). Fewer rows than given would mean a lost state: the division by zero aborts before COMMIT.
+	// An empty state means: the content did not move.
+	updateStreams = `WITH /* ingest.update_streams */ moved AS (
+UPDATE device_state d SET
+ hub_id = u.hub, epoch = u.epoch, sequence = u.sequence, counter = u.counter, boot = u.boot, boot_started_at = u.started,
+ boot_received_at = u.boot_received, occurred_at = u.occurred, received_at = u.received, clock_suspect = u.suspect,
+ retained = u.retained, clock_skew_ms = u.skew, state = CASE WHEN u.state = ''::bytea THEN d.state ELSE u.state END,
+ state_hash = u.hash, emitted_hash = u.emitted, emitted_at = u.emitted_at, missed = u.missed, late = u.late,
+ duplicate = u.duplicate, quarantined = u.quarantined, reboot_pending = u.pending, owed = u.owed, updated_at = clock_timestamp()
+FROM (SELECT unnest($1::tid[]) AS tid, unnest($2::text[]) AS hub, unnest($3::bigint[]) AS epoch, unnest($4::bigint[]) AS sequence,
+ unnest($5::bigint[]) AS counter, unnest($6::bigint[]) AS boot, unnest($7::timestamptz[]) AS started, unnest($8::timestamptz[]) AS boot_received,
+ unnest($9::timestamptz[]) AS occurred, unnest($10::timestamptz[]) AS received, unnest($11::boolean[]) AS suspect, unnest($12::boolean[]) AS retained,
+ unnest($13::bigint[]) AS skew, unnest($14::bytea[]) AS state, unnest($15::bytea[]) AS hash, unnest($16::bytea[]) AS emitted,
+ unnest($17::timestamptz[]) AS emitted_at, unnest($18::bigint[]) AS missed, unnest($19::bigint[]) AS late, unnest($20::bigint[]) AS duplicate,
+ unnest($21::bigint[]) AS quarantined, unnest($22::boolean[]) AS pending, unnest($23::boolean[]) AS owed) AS u
+WHERE d.ctid = u.tid RETURNING 1)
+SELECT 1 / (count(*) = cardinality($1::tid[]))::int FROM moved`
+
+	// A stream's first row.
+	insertStreams = `INSERT /* ingest.insert_streams */ INTO device_state
+(device_id, stream, bucket, hub_id, epoch, sequence, counter, boot, boot_started_at, boot_received_at, occurred_at, received_at,
  clock_suspect, retained, clock_skew_ms, state, state_hash, emitted_hash, emitted_at, missed, late, duplicate, quarantined,
  reboot_pending, owed)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
  $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::boolean[], $14::boolean[], $15::bigint[],
  $16::bytea[], $17::bytea[], $18::bytea[], $19::timestamptz[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[],
- $24::boolean[], $25::boolean[])
-ON CONFLICT (device_id, stream) DO UPDATE SET
- hub_id = excluded.hub_id, epoch = excluded.epoch, sequence = excluded.sequence, counter = excluded.counter, boot = excluded.boot,
- boot_started_at = excluded.boot_started_at, boot_received_at = excluded.boot_received_at, occurred_at = excluded.occurred_at,
- received_at = excluded.received_at, clock_suspect = excluded.clock_suspect, retained = excluded.retained,
- clock_skew_ms = excluded.clock_skew_ms,
- state = CASE WHEN excluded.state = ''::bytea THEN d.state ELSE excluded.state END,
- state_hash = excluded.state_hash, emitted_hash = excluded.emitted_hash, emitted_at = excluded.emitted_at,
- missed = excluded.missed, late = excluded.late, duplicate = excluded.duplicate, quarantined = excluded.quarantined,
- reboot_pending = excluded.reboot_pending, owed = excluded.owed, updated_at = clock_timestamp()`
+ $24::boolean[], $25::boolean[])`
 
 	insertGaps = `INSERT /* ingest.insert_gaps */ INTO stream_gap (device_id, stream, boot, from_counter, to_counter, missing)
 SELECT d, s, b, f, t, int8multirange(int8range(f, t, '[]'))

@@ -11,10 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// stateRows are the arrays of upsertStreams.
+// stateRows are the arrays of updateStreams or, for streams never seen, of insertStreams.
 type stateRows struct {
-	device, stream, hub                                      []string
+	device, stream, hub                                      []string // device, stream and bucket: of new streams
 	bucket                                                   []int16
+	tid                                                      []pgtype.TID // of known streams
 	epoch, sequence                                          []int64
 	counter, boot                                            []pgtype.Int8
 	bootStarted, bootReceived, occurred, received, emittedAt []pgtype.Timestamptz
@@ -28,7 +29,7 @@ type stateRows struct {
 func (c *stateRows) reset() {
 	clear(c.state)
 	*c = stateRows{
-		device: c.device[:0], stream: c.stream[:0], hub: c.hub[:0], bucket: c.bucket[:0], epoch: c.epoch[:0], sequence: c.sequence[:0],
+		device: c.device[:0], stream: c.stream[:0], hub: c.hub[:0], bucket: c.bucket[:0], tid: c.tid[:0], epoch: c.epoch[:0], sequence: c.sequence[:0],
 		counter: c.counter[:0], boot: c.boot[:0], bootStarted: c.bootStarted[:0], bootReceived: c.bootReceived[:0],
 		occurred: c.occurred[:0], received: c.received[:0], emittedAt: c.emittedAt[:0], suspect: c.suspect[:0], retained: c.retained[:0],
 		rebootPending: c.rebootPending[:0], owed: c.owed[:0], skew: c.skew[:0], state: c.state[:0], hash: c.hash[:0],
@@ -37,11 +38,22 @@ func (c *stateRows) reset() {
 	}
 }
 
-func (c *stateRows) add(key streamKey, bucket int16, s *devicestate.State) {
+// addNew adds the first row of a stream.
+func (c *stateRows) addNew(key streamKey, bucket int16, s *devicestate.State) {
 	c.device = append(c.device, key.device)
 	c.stream = append(c.stream, key.stream)
-	c.hub = append(c.hub, s.Hub)
 	c.bucket = append(c.bucket, bucket)
+	c.add(s)
+}
+
+// addKnown adds the next version of the row at tid.
+func (c *stateRows) addKnown(tid pgtype.TID, s *devicestate.State) {
+	c.tid = append(c.tid, tid)
+	c.add(s)
+}
+
+func (c *stateRows) add(s *devicestate.State) {
+	c.hub = append(c.hub, s.Hub)
 	c.epoch = append(c.epoch, s.Epoch)
 	c.sequence = append(c.sequence, s.Sequence)
 	c.counter = append(c.counter, nullable(s.Counter))
@@ -65,13 +77,20 @@ func (c *stateRows) add(key streamKey, bucket int16, s *devicestate.State) {
 	c.owed = append(c.owed, s.Owed)
 }
 
-func (c *stateRows) queue(b *pgx.Batch) {
-	if len(c.device) == 0 {
-		return
+func (c *stateRows) queueInsert(b *pgx.Batch) {
+	if len(c.device) > 0 {
+		b.Queue(insertStreams, c.device, c.stream, c.bucket, c.hub, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
+			c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
+			c.quarantined, c.rebootPending, c.owed)
 	}
-	b.Queue(upsertStreams, c.device, c.stream, c.hub, c.bucket, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
-		c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
-		c.quarantined, c.rebootPending, c.owed)
+}
+
+func (c *stateRows) queueUpdate(b *pgx.Batch) {
+	if len(c.tid) > 0 {
+		b.Queue(updateStreams, c.tid, c.hub, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
+			c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
+			c.quarantined, c.rebootPending, c.owed)
+	}
 }
 
 func (c *stateRows) keep(h devicestate.Hash) []byte {
@@ -108,6 +127,7 @@ func (b *batch) scan(rows pgx.Rows) error {
 		s := &b.streams[at]
 		s.known = true
 		r.state(&s.stored)
+		s.tid = r.tid()
 		if r.bad {
 			return fmt.Errorf("read streams: a column has an unexpected size; is the schema of this version?")
 		}
@@ -159,6 +179,14 @@ func (r *rawRow) int64() int64 { return r.number().V }
 func (r *rawRow) bool() bool {
 	v := r.next(1)
 	return v != nil && v[0] == 1
+}
+
+func (r *rawRow) tid() pgtype.TID {
+	v := r.next(6)
+	if v == nil {
+		return pgtype.TID{}
+	}
+	return pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v), OffsetNumber: binary.BigEndian.Uint16(v[4:]), Valid: true}
 }
 
 // time: microseconds since 2000.

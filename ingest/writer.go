@@ -270,7 +270,8 @@ func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error
 		return err
 	}
 	w.two.QueuedQueries = w.two.QueuedQueries[:0]
-	b.rows.queue(&w.two)
+	b.fresh.queueInsert(&w.two)
+	b.rows.queueUpdate(&w.two)
 	if err := w.txn.Queue(&w.two); err != nil {
 		return err
 	}
