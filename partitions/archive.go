@@ -18,6 +18,10 @@ func (m *Manager) archive(ctx context.Context, a Action) error {
 	if err := m.refuseUndecided(ctx, a.Partition); err != nil {
 		return err
 	}
+	var revision int64
+	if err := m.conn.QueryRow(ctx, revisionOf, a.Partition).Scan(&revision); err != nil {
+		return fmt.Errorf("read revision: %w", err)
+	}
 	man, err := m.describe(ctx, a)
 	if err != nil {
 		return err
@@ -34,12 +38,24 @@ func (m *Manager) archive(ctx context.Context, a Action) error {
 		return err
 	}
 	m.cfg.failpoint("archive.described")
-	if _, err := m.conn.Exec(ctx, recordArchived, man.Partition, dataName(man.Partition), man.SHA256, man.Rows); err != nil {
-		return fmt.Errorf("record archive: %w", err)
+	if err := m.recordArchive(ctx, man, revision); err != nil {
+		return err
 	}
 	m.cfg.failpoint("archive.recorded")
 	m.metrics.archivedRows.Add(float64(man.Rows))
 	m.metrics.archivedBytes.Add(float64(man.Bytes))
+	return nil
+}
+
+// recordArchive fails when rows were erased since revision was read: the file may still hold them.
+func (m *Manager) recordArchive(ctx context.Context, man *Manifest, revision int64) error {
+	tag, err := m.conn.Exec(ctx, recordArchived, man.Partition, dataName(man.Partition), man.SHA256, man.Rows, revision)
+	if err != nil {
+		return fmt.Errorf("record archive: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return &waitingError{"rows were erased while it was archived; it is archived again"}
+	}
 	return nil
 }
 

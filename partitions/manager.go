@@ -16,10 +16,6 @@ import (
 // for them, and fails when they take longer than the connection's lock_timeout.
 type Barrier func(ctx context.Context, conn *pgx.Conn) error
 
-// Hook runs in the transaction that records a partition as sealed, before its rows are counted. The table stands alone;
-// this is the one moment at which its rows may be deleted by somebody else's rule.
-type Hook func(ctx context.Context, tx pgx.Tx, partition string) error
-
 // Config is what a Manager needs. Connect, Drained and Barrier are required.
 type Config struct {
 	Spec
@@ -30,8 +26,6 @@ type Config struct {
 	Drained Guard
 	// Barrier waits out the writers that may still create rows in a range that was just closed.
 	Barrier Barrier
-	// OnSealed is called for each partition once. Default: nothing.
-	OnSealed Hook
 	// Store keeps the archives; nil means that there are none. Default nil.
 	Store Store
 	// SchemaVersion is written into the manifests. Default 0, which says nothing.
@@ -58,9 +52,6 @@ func (c Config) withDefaults() Config {
 	c.Log = or(c.Log, slog.Default())
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
-	}
-	if c.OnSealed == nil {
-		c.OnSealed = func(context.Context, pgx.Tx, string) error { return nil }
 	}
 	if c.clock == nil {
 		c.clock = func(database time.Time) time.Time { return database }
@@ -182,8 +173,12 @@ func (m *Manager) settings() map[string]string {
 	}
 }
 
+// disconnect gives the lead up at once: a server may take a while to notice that a session has gone.
 func (m *Manager) disconnect(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = m.conn.Close(ctx) // the server ends the session, and with it the lock, also when it did not hear the good-bye
+	if !m.conn.IsClosed() {
+		_, _ = m.conn.Exec(ctx, unlead) // a session that cannot say it is ended by the server, and the lock with it
+	}
+	_ = m.conn.Close(ctx)
 }

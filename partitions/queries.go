@@ -5,6 +5,7 @@ const (
 	setSetting = `SELECT /* partitions.setting */ set_config($1, $2, false)`
 
 	tryLead = `SELECT /* partitions.lead */ pg_try_advisory_lock(1346458197, hashtext($1))`
+	unlead  = `SELECT /* partitions.unlead */ pg_advisory_unlock_all()`
 
 	// partition_spec_pkey. Every writer reads the floor of this row in each batch; the maintainer updates it a few times
 	// a minute, so the row stays hot and tiny.
@@ -39,7 +40,7 @@ const (
 	recordSealed  = `UPDATE /* partitions.record_sealed */ partition_ledger SET phase = 'sealed', rows = $2, bytes = $3, sealed_at = coalesce(sealed_at, clock_timestamp()),
 		attempts = 0, last_error = NULL, next_attempt_at = NULL WHERE name = $1 AND phase IN ('live', 'sealing')`
 	recordArchived = `UPDATE /* partitions.record_archived */ partition_ledger SET phase = 'archived', archive = $2, sha256 = $3, rows = $4, archived_at = clock_timestamp(),
-		attempts = 0, last_error = NULL, next_attempt_at = NULL WHERE name = $1 AND phase = 'sealed'`
+		attempts = 0, last_error = NULL, next_attempt_at = NULL WHERE name = $1 AND phase = 'sealed' AND revision = $5`
 	recordDamaged     = `UPDATE /* partitions.record_damaged */ partition_ledger SET phase = 'sealed', archived_at = NULL, attempts = attempts + 1, last_error = $2 WHERE name = $1 AND phase = 'archived'`
 	recordDropped     = `UPDATE /* partitions.record_dropped */ partition_ledger SET phase = 'dropped', dropped_at = clock_timestamp(), last_error = $2 WHERE name = $1`
 	recordFailure     = `UPDATE /* partitions.record_failure */ partition_ledger SET attempts = attempts + 1, last_error = $2 WHERE name = $1 RETURNING attempts`
@@ -52,6 +53,8 @@ const (
 	readTable = `SELECT /* partitions.read_table */ %s FROM public.%s`
 
 	copyInto   = `COPY /* partitions.copy */ public.%s FROM STDIN (FORMAT binary)`
+	revisionOf = `SELECT /* partitions.revision */ revision FROM partition_ledger WHERE name = $1`
+	sealedHook = `SELECT /* partitions.sealed_hook */ partition_sealed($1, $2)`
 	archiveSHA = `SELECT /* partitions.archive_sha */ sha256 FROM partition_ledger WHERE name = $1`
 
 	tableSize   = `SELECT /* partitions.size */ pg_total_relation_size(to_regclass('public.' || quote_ident($1)))`

@@ -90,8 +90,8 @@ func (m *Manager) shelve(ctx context.Context, a Action) error {
 // shelveIn is the transaction of shelve. ATTACH builds the history's indexes on the table under a lock that readers of
 // the history do not feel, and scans nothing: the table still has the CHECK of its range.
 func (m *Manager) shelveIn(ctx context.Context, tx pgx.Tx, a Action) error {
-	if err := m.cfg.OnSealed(ctx, tx, a.Partition); err != nil {
-		return err
+	if _, err := tx.Exec(ctx, sealedHook, m.cfg.Parent, a.Partition); err != nil {
+		return fmt.Errorf("partition_sealed: %w", err)
 	}
 	var rows, bytes int64
 	if err := tx.QueryRow(ctx, fmt.Sprintf(countRows, quoted(a.Partition))).Scan(&rows); err != nil {

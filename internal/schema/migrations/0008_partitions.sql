@@ -24,6 +24,7 @@ CREATE TABLE partition_ledger (
     bytes           bigint,              -- table, indexes and TOAST, when sealed
     archive         text,                -- name of the archive in its store
     sha256          text,                -- of the archive file
+    revision        bigint      NOT NULL DEFAULT 0,  -- raised when rows of a sealed table are erased: an archive of before is void
     attempts        integer     NOT NULL DEFAULT 0,  -- failed steps since the last one that succeeded
     last_error      text,
     next_attempt_at timestamptz,
