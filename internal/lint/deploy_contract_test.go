@@ -17,7 +17,7 @@ const asyncapiPath = "deploy/asyncapi.yaml"
 // other teams read: one that drifts from the code is worse than none.
 func TestDeploy_AsyncAPIDescribesTheEvents(t *testing.T) {
 	t.Parallel()
-	schema := payloadSchema(t)
+	schema := contractSchema(t, "Payload")
 	tree, err := Load(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestDeploy_AsyncAPIDescribesTheEvents(t *testing.T) {
 // TestDeploy_AsyncAPIIsChecked proves that the schema refuses what is no event.
 func TestDeploy_AsyncAPIIsChecked(t *testing.T) {
 	t.Parallel()
-	schema := payloadSchema(t)
+	schema := contractSchema(t, "Payload")
 	good := `{"message_id":"01890a5d-ac96-774b-bcce-b302099a8057","device_id":"acme/A-001","hub_id":"dock-1","stream":"state","epoch":1,"sequence":7,` +
 		`"occurred_at":null,"received_at":"2026-01-02T03:04:05.701234Z","counter":5,"boot":null,"marks":[],` +
 		`"totals":{"missed":0,"late":0,"duplicate":0,"quarantined":0},"state":{}}`
@@ -62,6 +62,38 @@ func TestDeploy_AsyncAPIIsChecked(t *testing.T) {
 	}
 }
 
+// TestDeploy_AsyncAPIDescribesTheHeaders validates the headers of the published samples, "name: value" a line.
+func TestDeploy_AsyncAPIDescribesTheHeaders(t *testing.T) {
+	t.Parallel()
+	schema := contractSchema(t, "Headers")
+	tree, err := Load(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := 0
+	for _, f := range tree.Files {
+		if !within(f.Path, "devicestate/testdata") || path.Ext(f.Path) != ".headers" {
+			continue
+		}
+		samples++
+		headers := map[string]any{}
+		for line := range strings.Lines(string(f.Data)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			headers[name] = value
+		}
+		if err := schema.Validate(headers); err != nil {
+			t.Errorf("%s: %v", f.Path, err)
+		}
+		headers["ce_sequence"] = "7" // not 19 digits: proves that the schema looks
+		if schema.Validate(headers) == nil {
+			t.Errorf("%s: a sequence that does not sort as text was accepted", f.Path)
+		}
+	}
+	if samples == 0 {
+		t.Error("found no published headers in devicestate/testdata")
+	}
+}
+
 // TestDeploy_AsyncAPIHeadersAreComplete compares the documented headers with those of docs/seams.md's contract, as the
 // code writes them: every "ce_…" that appears in the code must be documented.
 func TestDeploy_AsyncAPIHeadersAreComplete(t *testing.T) {
@@ -78,7 +110,9 @@ func TestDeploy_AsyncAPIHeadersAreComplete(t *testing.T) {
 	}
 }
 
-func payloadSchema(t *testing.T) *jsonschema.Schema {
+func payloadSchema(t *testing.T) *jsonschema.Schema { return contractSchema(t, "Payload") }
+
+func contractSchema(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 	var doc any
 	if err := yaml.Unmarshal(readFile(t, asyncapiPath), &doc); err != nil {
@@ -97,7 +131,7 @@ func payloadSchema(t *testing.T) *jsonschema.Schema {
 	if err := c.AddResource("asyncapi.json", resource); err != nil {
 		t.Fatal(err)
 	}
-	schema, err := c.Compile("asyncapi.json#/components/schemas/Payload")
+	schema, err := c.Compile("asyncapi.json#/components/schemas/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
