@@ -110,8 +110,6 @@ func TestDeploy_AsyncAPIHeadersAreComplete(t *testing.T) {
 	}
 }
 
-func payloadSchema(t *testing.T) *jsonschema.Schema { return contractSchema(t, "Payload") }
-
 func contractSchema(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 	var doc any
