@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hubstate/hubstate/devicestate"
@@ -93,19 +94,40 @@ func positions(t *testing.T, texts []string) []devicestate.Position {
 
 func TestPostgresStore(t *testing.T) {
 	t.Parallel()
-	consumertest.TestStore(t, func(t *testing.T) consumertest.Store { return postgresStore(t, postgresPool(t)) })
+	pool := postgresSchemas(t)
+	consumertest.TestStore(t, func(t *testing.T) consumertest.Store { return postgresStore(pool(t)) })
 }
 
-// postgresPool is a database with the store's tables and one for effects.
+// postgresSchemas makes one database; each call of the result is a schema in it, with the store's tables and one for
+// effects: a hundred times faster than a database each.
+func postgresSchemas(t *testing.T) func(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	url := testenv.PostgresRaw(t)
+	var last atomic.Int64
+	return func(t *testing.T) *pgxpool.Pool {
+		t.Helper()
+		cfg, err := pgxpool.ParseConfig(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema := fmt.Sprintf("test_%d", last.Add(1))
+		cfg.ConnConfig.RuntimeParams["search_path"] = schema
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		if _, err := pool.Exec(t.Context(), `CREATE SCHEMA `+schema); err != nil {
+			t.Fatal(err)
+		}
+		prepareTables(t, pool)
+		return pool
+	}
+}
+
 func postgresPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), testenv.PostgresRaw(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	prepareTables(t, pool)
-	return pool
+	return postgresSchemas(t)(t)
 }
 
 func prepareTables(t *testing.T, pool *pgxpool.Pool) {
@@ -138,7 +160,7 @@ func effectsOf(t *testing.T, pool *pgxpool.Pool, device string) []devicestate.Po
 	return positions(t, strings.Fields(text))
 }
 
-func postgresStore(t *testing.T, pool *pgxpool.Pool) consumertest.Store {
+func postgresStore(pool *pgxpool.Pool) consumertest.Store {
 	open := func() *consumer.PostgresStore { return consumer.NewPostgresStore(pool, "test", insertEffects) }
 	return consumertest.Store{
 		Open:    func() consumer.Store { return open() },
