@@ -38,7 +38,7 @@ func (c comparison) apply(row int, marks Marks) Decision {
 	if c.prev != nil {
 		d.State = *c.prev
 	} else {
-		d.State = State{Hub: c.r.Hub, Epoch: 1}
+		d.State = State{Hub: c.r.Hub, Epoch: max(1, c.r.FirstEpoch)}
 	}
 	d.Old = c.old()
 	s := &d.State

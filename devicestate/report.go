@@ -40,6 +40,8 @@ type Report struct {
 	Retained    bool // a retained copy: decided as any other, but refreshes no freshness
 	Redelivered bool // recognised by the lane's tail as committed before
 
+	FirstEpoch int64 // least epoch of a stream that starts with this report: raised by a rebase; 0 = 1
+
 	Reject *Reject // the topic was readable and the payload was not: row 1
 
 	Traceparent   string

@@ -24,6 +24,7 @@ type Txn struct {
 	buckets   int
 	locked    []int32
 	createdAt time.Time
+	epoch     int64
 	rows      columns
 }
 
@@ -63,7 +64,7 @@ func (t *Txn) Begin(b *pgx.Batch, buckets int, keys []string) {
 	t.locked = slices.Compact(t.locked)
 	b.Queue(lockBuckets, LockClass, t.locked)
 	b.Queue(readCreatedAt).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(&t.createdAt); err != nil {
+		if err := row.Scan(&t.createdAt, &t.epoch); err != nil {
 			return fmt.Errorf("read created_at: %w", err)
 		}
 		return nil
@@ -73,6 +74,10 @@ func (t *Txn) Begin(b *pgx.Batch, buckets int, keys []string) {
 // CreatedAt is the instant of the appended rows: the database's clock, never before the floor of the partitions. It is
 // zero until the batch given to Begin has run.
 func (t *Txn) CreatedAt() time.Time { return t.createdAt }
+
+// Epoch is the least epoch of a stream that starts now: a rebase raises it while it holds all bucket locks, so that a
+// stream which is new to a restored database is not behind what its consumers saw before. Zero until the batch has run.
+func (t *Txn) Epoch() int64 { return t.epoch }
 
 // Append adds one message. A message of a bucket that Begin did not lock is an error: its position could be passed.
 func (t *Txn) Append(m *Message) error {

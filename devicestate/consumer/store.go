@@ -47,6 +47,7 @@ type Batch struct {
 	of      []int // stream of each delivery
 
 	uncertain *commitAttempt // of PostgresStore
+	token     string         // of RedisStore: the same in each attempt
 }
 
 // StreamKey names one sequence.

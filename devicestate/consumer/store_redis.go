@@ -147,9 +147,11 @@ func (s *RedisStore) arguments(b *Batch) (keys []string, args []any) {
 	fx, events := s.collect(b)
 	keys = make([]string, 0, len(fx.groups)+2)
 	keys = append(keys, s.positions, s.holes)
-	token := s.instance + strconv.FormatUint(s.batches.Add(1), 36) + "|"
+	if b.token == "" {
+		b.token = s.instance + strconv.FormatUint(s.batches.Add(1), 36) + "|"
+	}
 	args = make([]any, 0, len(streams)+2*len(fx.groups)+len(events)+10)
-	args = append(args, offsetField(b.Topic, b.Partition), answerField(b.Topic, b.Partition), token,
+	args = append(args, offsetField(b.Topic, b.Partition), answerField(b.Topic, b.Partition), b.token,
 		b.Confirmed, b.Next, s.limit, len(streams))
 	for _, key := range streams {
 		args = append(args, streamField(key))
