@@ -31,6 +31,8 @@ type Service struct {
 	state  map[string]string
 	queues []*queue
 	onLane func(error)
+
+	reached func(step) // see writer
 }
 
 // New prepares an ingester. pool must run as Role with SessionSettings; it is the caller's to close. log and reg must

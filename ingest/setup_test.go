@@ -16,7 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		runChild()
+		return
+	}
+	testenv.Main(m)
+}
 
 func testLog(t testing.TB) *slog.Logger {
 	if os.Getenv("HUBSTATE_TEST_LOG") == "" {

@@ -45,6 +45,23 @@ type writer struct {
 	guilty int
 
 	flushes chan chan struct{}
+	reached func(step) // tests stop here and there; nil otherwise
+}
+
+// step is a place in a batch where the world may end.
+type step int
+
+const (
+	stepBegin    step = iota // before BEGIN
+	stepLocked               // locks held, rows read, nothing written
+	stepAnswered             // COMMIT was answered
+	stepAck                  // before the acks leave
+)
+
+func (w *writer) at(s step) {
+	if w.reached != nil {
+		w.reached(s)
+	}
 }
 
 func newWriter(cfg Config, l *lane, q *queue, s *Service) *writer {
@@ -52,7 +69,7 @@ func newWriter(cfg Config, l *lane, q *queue, s *Service) *writer {
 	_, _ = rand.Read(seed[:]) // never fails, says its documentation
 	return &writer{
 		cfg: cfg, lane: l, pool: s.pool, queue: q, outbox: s.outbox, metrics: s.metrics, log: s.log.With("lane", l.name), buckets: s.buckets,
-		batch: newBatch(), ids: messageIDs{mathrand.NewChaCha8(seed)}, flushes: make(chan chan struct{}),
+		batch: newBatch(), ids: messageIDs{mathrand.NewChaCha8(seed)}, flushes: make(chan chan struct{}), reached: s.reached,
 	}
 }
 
@@ -218,8 +235,10 @@ func (w *writer) attempt(ctx context.Context, items []item) error {
 	defer conn.Release()
 	started := time.Now()
 	w.batch.group(items)
+	w.at(stepBegin)
 	committed, err := w.open(ctx, conn.Conn())
 	if err == nil && !committed {
+		w.at(stepLocked)
 		err = w.finish(ctx, conn.Conn(), items)
 	}
 	if err != nil || committed {
@@ -228,6 +247,7 @@ func (w *writer) attempt(ctx context.Context, items []item) error {
 	if err != nil {
 		return err
 	}
+	w.at(stepAnswered)
 	w.lane.batch++
 	w.lane.trust(started)
 	w.metrics.commitSeconds.Observe(time.Since(started).Seconds())
@@ -316,6 +336,7 @@ func (w *writer) ensurePartition(ctx context.Context) error {
 // done follows a commit: acknowledge, in order, then count.
 func (w *writer) done(items []item) {
 	w.lane.tail.committed(items)
+	w.at(stepAck)
 	w.acks.send(items)
 	w.metrics.batch(w.batch, items)
 	if w.batch.counts[devicestate.Quarantined] < int64(len(items)) {
