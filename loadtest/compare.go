@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -27,7 +29,7 @@ func rowsOf(runs []*Record) []row {
 		for _, run := range runs {
 			v := value(run)
 			numbers = append(numbers, v)
-			r.Values = append(r.Values, chart.Short(v))
+			r.Values = append(r.Values, number(v))
 		}
 		if len(runs) == 2 {
 			r.Ratio = "–"
@@ -40,6 +42,14 @@ func rowsOf(runs []*Record) []row {
 	addCounts(add)
 	addCosts(add, runs)
 	return rows
+}
+
+// number writes counts in full and the rest short.
+func number(v float64) string {
+	if v == math.Trunc(v) {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return chart.Short(v)
 }
 
 func addCounts(add func(string, func(*Record) float64)) {

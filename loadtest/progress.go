@@ -18,7 +18,8 @@ type Sample struct {
 	At        time.Duration        `json:"at"` // after the fleet's start
 	Sent      int64                `json:"sent"`
 	Acked     int64                `json:"acked"`
-	Committed int64                `json:"committed"`
+	Committed int64                `json:"committed"` // reports of all classes
+	Applied   int64                `json:"applied"`   // rows in the outbox
 	Published int64                `json:"published"`
 	Handled   int64                `json:"handled"`
 	Latency   subject.Latency      `json:"latency_ms"` // of what was handled in this second
@@ -95,6 +96,7 @@ func (p *progress) sample(ctx context.Context, at time.Duration) Sample {
 	s.Latency, s.Handling = p.b.subject.Window()
 	if now, err := witness.ReadProgress(ctx, p.b.in.Database); err == nil {
 		s.Committed = now.Committed - p.first.Committed
+		s.Applied = now.Applied - p.first.Applied
 		s.Published = now.Published - p.first.Published
 		s.WAL = now.WAL - p.first.WAL
 	}

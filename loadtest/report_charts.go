@@ -20,7 +20,7 @@ func (r *Record) charts() []chart.Chart {
 			r.latency("p99", func(s Sample) float64 { return s.Latency.P99 })),
 		r.chart("Backlog", "reports", false,
 			r.level("at the broker", func(s Sample) float64 { return float64(max(0, s.Sent-s.Committed)) }),
-			r.level("in the outbox", func(s Sample) float64 { return float64(max(0, s.Committed-s.Published)) }),
+			r.level("in the outbox", func(s Sample) float64 { return float64(max(0, s.Applied-s.Published)) }),
 			r.level("on the topic", func(s Sample) float64 { return float64(max(0, s.Published-s.Handled)) })),
 		r.chart("Reports per transaction", "reports", false, r.level("ingest batch", func(s Sample) float64 { return s.Batch })),
 		r.chart("CPU", "cores", false, r.usage(func(before, now Sample, name string) float64 {
@@ -107,19 +107,23 @@ func (r *Record) components() []string {
 	return names
 }
 
-// perEvent is the growth of bytes over the growth of events, second by second.
+// perEvent is the growth of bytes over the growth of events in the last seconds: one second alone has too few of either.
 func (r *Record) perEvent(name string, counts func(Sample) (bytes, events int64)) chart.Series {
+	const window = 5
 	s := chart.Series{Name: name}
-	var bytesBefore, eventsBefore int64
+	var known []Sample
 	for _, sample := range r.Samples {
 		if !sample.known() {
 			continue
 		}
+		known = append(known, sample)
 		b, n := counts(sample)
-		if n > eventsBefore && eventsBefore > 0 {
-			s.X, s.Y = append(s.X, sample.At.Seconds()), append(s.Y, math.Max(0, float64(b-bytesBefore)/float64(n-eventsBefore)))
+		before, eventsBefore := counts(known[max(0, len(known)-1-window)])
+		y := math.NaN()
+		if n-eventsBefore > 100 {
+			y = math.Max(0, float64(b-before)/float64(n-eventsBefore))
 		}
-		bytesBefore, eventsBefore = b, n
+		s.X, s.Y = append(s.X, sample.At.Seconds()), append(s.Y, y)
 	}
 	return s
 }

@@ -8,6 +8,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -164,4 +165,16 @@ func (s *Stream) MarkLate(number uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Reports[number-1].Late = true
+}
+
+// LastMove is the number of the last report that must move the state; 0 when there is none.
+func (s *Stream) LastMove() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range slices.Backward(s.Reports) {
+		if r.Kind.Moves() {
+			return uint32(i + 1)
+		}
+	}
+	return 0
 }

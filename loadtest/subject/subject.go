@@ -38,6 +38,7 @@ type Subject struct {
 	mu       sync.Mutex
 	effects  []oracle.Effect
 	last     map[int]oracle.PositionSeen
+	reached  []uint32                // the highest report handled of each stream
 	total    *hdrhistogram.Histogram // microseconds, after the warm-up
 	window   *hdrhistogram.Histogram // since the last Window
 	lastSlow time.Time
@@ -61,6 +62,7 @@ func New(book *ledger.Ledger, opts Options) (*Subject, error) {
 		return nil, fmt.Errorf("consumer under test: %w", err)
 	}
 	s := &Subject{book: book, redis: redis.NewClient(parsed), group: opts.Group, warmUp: opts.WarmUp, last: map[int]oracle.PositionSeen{}}
+	s.reached = make([]uint32, len(book.Streams))
 	s.total, s.window = newHistogram(3), newHistogram(2)
 	store := consumer.NewRedisStore(consumer.RedisConfig{Client: s.redis, Name: opts.Group, Effects: s.effect})
 	s.inner, err = consumer.New(consumer.Config{
@@ -115,6 +117,7 @@ func (s *Subject) takeLocked(now time.Time, d *consumer.Delivery) {
 	s.last[stream] = at
 	number := ledger.NumberIn(d.Event.State)
 	s.effects = append(s.effects, oracle.Effect{Stream: stream, Report: number, Epoch: d.Event.Epoch, Sequence: d.Event.Sequence})
+	s.reached[stream] = max(s.reached[stream], number)
 	s.Handled.Add(1)
 	r, ok := s.book.Streams[stream].Report(number)
 	if !ok || r.Late {
@@ -161,6 +164,18 @@ func (s *Subject) Window() (Latency, int64) {
 	l, n := latencyOf(s.window), s.window.TotalCount()
 	s.window.Reset()
 	return l, n
+}
+
+// Reached reports whether of each stream the last report that moves its state was handled, or a later one.
+func (s *Subject) Reached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, stream := range s.book.Streams {
+		if s.reached[i] < stream.LastMove() {
+			return false
+		}
+	}
+	return true
 }
 
 // LastSlow is when an event was last handled more than a second after it was due; zero if never.
