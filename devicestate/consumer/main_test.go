@@ -1,9 +1,16 @@
 package consumer_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/hubstate/hubstate/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+// TestMain also is the process that TestTwoMembers kills.
+func TestMain(m *testing.M) {
+	if os.Getenv(memberDatabase) != "" {
+		os.Exit(runMember())
+	}
+	testenv.Main(m)
+}
