@@ -44,6 +44,7 @@ func arrows() []arrow {
 		{"loadtest/oracle", []string{"loadtest"}}, // shares no deciding code with the product
 		{"loadtest", append([]string{"loadtest/oracle", "devicestate/consumer", "internal/embedded", "internal/faultnet"}, daemon...)},
 
+		{"docs/examples", nil},
 		{"tools", nil},
 	}
 }
