@@ -40,6 +40,9 @@ type bucketState struct {
 	skips *skipIndex
 	held  map[string]bool
 
+	deciding string  // the aggregate whose parked rows are being released; empty = none
+	released *window // its rows, next to be sent
+
 	pending   advance // acknowledged, not yet written
 	attempts  int     // of the row behind acked, sent alone
 	firstTry  time.Time
@@ -58,14 +61,20 @@ type advance struct {
 
 // forget throws away all that was read behind acked; it will be read again.
 func (b *bucketState) forget() (freed int64) {
+	if b.released != nil && !b.inFlight {
+		freed += int64(b.released.bytes)
+		b.released.recycle()
+		b.released, b.deciding = nil, ""
+	}
+	busy := b.inFlight && b.released == nil // the outstanding segment is of windows[0]
 	for i, w := range b.windows {
-		if i == 0 && b.inFlight {
+		if i == 0 && busy {
 			continue
 		}
 		freed += int64(w.bytes)
 		w.recycle()
 	}
-	if b.inFlight {
+	if busy {
 		b.windows = b.windows[:1]
 	} else {
 		b.windows = b.windows[:0]
@@ -73,6 +82,9 @@ func (b *bucketState) forget() (freed int64) {
 	}
 	b.generation++
 	b.readTo, b.more = b.acked, true
+	if busy {
+		b.readTo = b.windows[0].last().position
+	}
 	return freed
 }
 

@@ -54,6 +54,7 @@ type engine struct {
 	sent      chan *group
 	jobs      chan<- []bucketWrite
 	written   <-chan writeResult
+	decided   <-chan []decidedHead
 	tails     chan<- tailRequest
 	tailed    <-chan tailResult
 	spawn     func(func() error)
@@ -85,6 +86,8 @@ func (e *engine) run(ctx context.Context) error {
 			e.accept(r)
 		case g := <-e.sent:
 			e.settle(g)
+		case d := <-e.decided:
+			e.release(d)
 		case w := <-e.written:
 			e.confirm(w)
 		case t := <-e.tailed:
@@ -137,6 +140,9 @@ func (e *engine) allowed(f *flow, now time.Time) bool {
 
 func (f *flow) hasWork() bool {
 	return slices.ContainsFunc(f.buckets, func(b *bucketState) bool {
+		if b.released != nil && b.phase == phaseActive && !b.inFlight {
+			return true
+		}
 		return b.phase == phaseActive && !b.releasing && !b.inFlight && len(b.windows) > 0 && b.windows[0].kind == windowPublish
 	})
 }
@@ -176,6 +182,10 @@ func (e *engine) credit(s *segment, now time.Time) {
 		return
 	}
 	b.inFlight = false
+	if s.w.kind == windowRelease {
+		e.creditReleased(b, s)
+		return
+	}
 	if s.acked > 0 {
 		last := s.w.rows[s.from+s.acked-1]
 		b.acked = last.position
@@ -227,7 +237,12 @@ func (e *engine) fail(f *flow, g *group, now time.Time) {
 	}
 	for i := range g.segments {
 		s := &g.segments[i]
-		if b := e.buckets[s.b.id]; b == s.b && s.acked < s.to-s.from {
+		b := e.buckets[s.b.id]
+		switch {
+		case b != s.b || s.acked == s.to-s.from:
+		case s.w.kind == windowRelease:
+			e.failReleased(b, s, v, g)
+		default:
 			e.failBucket(b, f, g, v, now)
 		}
 	}
@@ -269,7 +284,8 @@ func (e *engine) park(b *bucketState, r row, code, why string) {
 	e.m.dead.WithLabelValues(code).Inc()
 	e.log.Error("row is dead", "bucket", b.id, "position", r.position, "code", code, "attempts", b.attempts, "error", why)
 	b.phase = phaseDeciding
-	p := &parking{positions: []int64{r.position}, last: r, state: "dead", attempts: b.attempts, code: code, why: why, skip: true}
+	hold := e.cfg.OnDead == DeadHold
+	p := &parking{positions: []int64{r.position}, last: r, state: "dead", attempts: b.attempts, code: code, why: why, skip: !hold, parks: hold}
 	e.writes = append(e.writes, bucketWrite{bucket: b.id, term: b.term, park: p})
 }
 

@@ -74,6 +74,10 @@ func (e *engine) nextPlanned(now time.Time) *sweepRequest {
 func (e *engine) accept(r sweepResult) {
 	e.sweeping--
 	now := e.cfg.now()
+	if r.request.release != "" {
+		e.acceptReleased(r)
+		return
+	}
 	for i, id := range r.request.buckets {
 		if b := e.buckets[id]; b != nil && b.generation == r.request.reading[i].generation {
 			b.reading, b.more = false, b.more && r.err != nil
@@ -154,7 +158,8 @@ func (e *engine) pace(rows int, now time.Time) {
 // passSkipped handles windows that are not published: recorded as skipped, parked behind a dead head, or too large.
 func (e *engine) passSkipped() {
 	for _, b := range e.buckets {
-		for b.phase == phaseActive && !b.inFlight && len(b.windows) > 0 && b.windows[0].kind != windowPublish {
+		// While parked rows are released nothing more is parked: it would be left behind when the aggregate flows again.
+		for b.phase == phaseActive && !b.inFlight && b.deciding == "" && len(b.windows) > 0 && b.windows[0].kind != windowPublish {
 			e.passWindow(b)
 		}
 	}

@@ -61,6 +61,8 @@ func (e *engine) apply(b *bucketState, w *bucketWrite, r *writeResult) {
 		e.m.cursorRows.Add(float64(w.advance.rows))
 	case w.park != nil:
 		e.applyPark(b, w.park, r.parked[w.bucket])
+	case w.held != nil:
+		e.applyHeld(b, w.held, r.freed[w.bucket])
 	case w.plan:
 		e.applyPlan(b, r.plans[w.bucket])
 	}
@@ -74,7 +76,7 @@ func (e *engine) applyPark(b *bucketState, p *parking, parked []parkedRow) {
 		if p.skip {
 			b.skips = b.skips.with(r.key, skip{from: r.sequence, to: r.sequence, reason: SkippedDead})
 		}
-		if e.cfg.OnDead == DeadHold {
+		if p.parks || p.state == "held" {
 			b.held = withKey(b.held, r.key.aggregate)
 		}
 	}

@@ -31,6 +31,7 @@ type group struct {
 	segments []segment
 	records  int
 	bytes    int
+	end      int64 // position of the last record: the windows are recycled before the group is judged
 	err      error // of the first record that failed
 	probe    bool
 }
@@ -57,11 +58,17 @@ func (f *flow) compose(maxRecords, maxBytes int) *group {
 }
 
 func (g *group) take(b *bucketState, maxRecords, maxBytes int) {
-	if b.phase != phaseActive || b.releasing || b.inFlight || len(b.windows) == 0 || b.windows[0].kind != windowPublish {
+	if b.phase != phaseActive || b.releasing || b.inFlight {
 		return
 	}
-	w := b.windows[0]
-	s := segment{b: b, term: b.term, w: w, from: b.sent, to: b.sent}
+	w, from := b.released, 0
+	if w == nil {
+		if len(b.windows) == 0 || b.windows[0].kind != windowPublish {
+			return
+		}
+		w, from = b.windows[0], b.sent
+	}
+	s := segment{b: b, term: b.term, w: w, from: from, to: from}
 	for s.to < len(w.rows) && g.records < maxRecords {
 		size := int(w.rows[s.to].size)
 		if g.records > 0 && g.bytes+size > maxBytes {
@@ -73,6 +80,7 @@ func (g *group) take(b *bucketState, maxRecords, maxBytes int) {
 	}
 	if s.to > s.from {
 		b.inFlight = true
+		g.end = w.rows[s.to-1].position
 		g.segments = append(g.segments, s)
 	}
 }
@@ -80,8 +88,7 @@ func (g *group) take(b *bucketState, maxRecords, maxBytes int) {
 // blame narrows the search after a group failed with what may be one row's fault: half as many next time, down to one.
 func (f *flow) blame(g *group) {
 	f.limit = max(1, g.records/2)
-	last := g.segments[len(g.segments)-1]
-	f.suspect = max(f.suspect, last.w.rows[last.to-1].position)
+	f.suspect = max(f.suspect, g.end)
 }
 
 // relax widens the search once it is past the suspected stretch.
@@ -89,8 +96,7 @@ func (f *flow) relax(g *group) {
 	if f.limit == 0 {
 		return
 	}
-	last := g.segments[len(g.segments)-1]
-	if last.w.rows[last.to-1].position >= f.suspect {
+	if g.end >= f.suspect {
 		f.limit, f.suspect = 0, 0
 	}
 }

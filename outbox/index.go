@@ -14,7 +14,7 @@ type indexes struct {
 }
 
 // loadIndexes reads outbox_skipped and the held aggregates of the claimed buckets.
-func loadIndexes(ctx context.Context, conn *pgx.Conn, claims []claim, hold bool) (indexes, error) {
+func loadIndexes(ctx context.Context, conn *pgx.Conn, claims []claim) (indexes, error) {
 	ix := indexes{skips: make(map[int16]*skipIndex), held: make(map[int16]map[string]bool)}
 	buckets := make([]int16, 0, len(claims))
 	for _, c := range claims {
@@ -23,7 +23,7 @@ func loadIndexes(ctx context.Context, conn *pgx.Conn, claims []claim, hold bool)
 	if err := ix.loadSkips(ctx, conn, buckets); err != nil {
 		return ix, fmt.Errorf("load skipped ranges: %w", err)
 	}
-	if err := ix.loadHeld(ctx, conn, buckets, hold); err != nil {
+	if err := ix.loadHeld(ctx, conn, buckets); err != nil {
 		return ix, fmt.Errorf("load held aggregates: %w", err)
 	}
 	return ix, nil
@@ -50,8 +50,8 @@ func (ix *indexes) loadSkips(ctx context.Context, conn Querier, buckets []int16)
 	return err
 }
 
-func (ix *indexes) loadHeld(ctx context.Context, conn *pgx.Conn, buckets []int16, hold bool) error {
-	rows, err := conn.Query(ctx, loadHeld, buckets, hold)
+func (ix *indexes) loadHeld(ctx context.Context, conn *pgx.Conn, buckets []int16) error {
+	rows, err := conn.Query(ctx, loadHeld, buckets)
 	if err != nil {
 		return err
 	}

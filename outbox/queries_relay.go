@@ -91,9 +91,9 @@ WHERE bucket = $1 AND owner = $2 AND term = $3`
 
 	insertDead = `INSERT /* outbox.insert_dead */ INTO outbox_dead
 (position, bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, traceparent, correlation_id, causation_id,
- payload, occurred_at, created_at, state, row_attempts, error_code, error)
+ payload, occurred_at, created_at, state, row_attempts, error_code, error, parks)
 SELECT position, bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, traceparent, correlation_id, causation_id,
-       payload, occurred_at, created_at, $3, $4, $5, $6
+       payload, occurred_at, created_at, $3, $4, $5, $6, $7
 FROM outbox WHERE bucket = $1 AND position = ANY ($2)
 ON CONFLICT (position) DO NOTHING`
 
@@ -121,9 +121,36 @@ WHERE o.bucket = $1 AND o.position > $2 AND o.position <= $3
                   AND s.epoch = o.epoch AND o.sequence BETWEEN s.from_sequence AND s.to_sequence)
 ORDER BY o.position`
 
-	loadHeld = `SELECT /* outbox.load_held */ bucket, aggregate_id FROM outbox_dead WHERE bucket = ANY ($1) AND state IN ('held', 'releasing')
-UNION SELECT bucket, aggregate_id FROM outbox_dead WHERE bucket = ANY ($1) AND state = 'dead' AND decision IS NULL AND $2
-ORDER BY bucket`
+	// Held whatever the policy of the new owner: what an earlier owner parked has to leave first.
+	loadHeld = `SELECT /* outbox.load_held */ DISTINCT bucket, aggregate_id FROM outbox_dead
+WHERE bucket = ANY ($1) AND state IN ('dead', 'held', 'releasing') AND (parks OR state = 'held')`
+
+	// Heads that an operator decided; served by outbox_dead_open_idx.
+	decidedHeads = `SELECT /* outbox.decided_heads */ d.bucket, d.aggregate_id, bool_or(d.decision = 'discard') FROM outbox_dead d JOIN outbox_bucket b ON b.bucket = d.bucket
+WHERE b.owner = $1 AND d.state = 'releasing' GROUP BY 1, 2`
+
+	// A decided head that is sent again, and what is parked behind it, in order.
+	sweepHeld = `SELECT /* outbox.sweep_held */ bucket, position, message_id, aggregate_id, event_type, schema_version, stream, epoch, sequence,
+       source, traceparent, correlation_id, causation_id, payload, occurred_at, created_at
+FROM outbox_dead WHERE bucket = $1 AND aggregate_id = $2 AND (state = 'held' OR (state = 'releasing' AND decision = 'replay'))
+ORDER BY position LIMIT $3`
+
+	// The discarded heads become skipped ranges before anything behind them is sent.
+	skipDiscarded = `INSERT /* outbox.skip_discarded */ INTO outbox_skipped (bucket, aggregate_id, stream, epoch, from_sequence, to_sequence, reason, up_to)
+SELECT bucket, aggregate_id, stream, epoch, sequence, sequence, 'dead', position FROM outbox_dead
+WHERE bucket = $1 AND aggregate_id = $2 AND state = 'releasing' AND decision = 'discard' ON CONFLICT DO NOTHING`
+
+	discardHeads = `UPDATE /* outbox.discard_heads */ outbox_dead SET state = 'discarded'
+WHERE bucket = $1 AND aggregate_id = $2 AND state = 'releasing' AND decision = 'discard'`
+
+	markReleased = `UPDATE /* outbox.mark_released */ outbox_dead SET state = CASE state WHEN 'held' THEN 'published' ELSE 'replayed' END
+WHERE bucket = $1 AND position = ANY ($2)`
+
+	reviveDead = `UPDATE /* outbox.revive_dead */ outbox_dead SET state = 'dead', parks = true, decision = NULL, decided_by = NULL, decided_at = NULL, error_code = $3, error = $4
+WHERE bucket = $1 AND position = $2`
+
+	stillHeld = `SELECT /* outbox.still_held */ count(*) FROM outbox_dead WHERE bucket = $1 AND aggregate_id = $2
+AND state IN ('dead', 'held', 'releasing') AND (parks OR state = 'held')`
 
 	rowAt = `SELECT /* outbox.row_at */ message_id FROM outbox WHERE bucket = $1 AND position = $2`
 

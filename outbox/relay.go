@@ -210,6 +210,10 @@ func (r *Relay) newEngine(producer *kgo.Client, standings <-chan standing, sends
 func (r *Relay) startWorkers(loops *errgroup.Group, ctx context.Context, e *engine, admin *kgo.Client) {
 	sweeps, swept := make(chan *sweepRequest, sweepers), make(chan sweepResult)
 	jobs, written := make(chan []bucketWrite, 1), make(chan writeResult)
+	decided := make(chan []decidedHead)
+	e.decided = decided
+	d := &decidedWatch{instance: r.instance, link: r.link("look for decisions", 5*time.Second), out: decided, log: r.deps.Log}
+	loops.Go(func() error { return d.run(ctx) })
 	tails, tailed := make(chan tailRequest, 1), make(chan tailResult)
 	e.sweeps, e.swept, e.jobs, e.written, e.tails, e.tailed = sweeps, swept, jobs, written, tails, tailed
 	pool := &windowPool{}

@@ -19,6 +19,8 @@ type sweepRequest struct {
 	planned   bool // only these rows, instead of all after
 	positions []int64
 	owners    []int16 // the bucket of each position
+
+	release string // only the parked rows of this aggregate of the one bucket
 }
 
 // reading is what a sweep has to know of a bucket; a snapshot, safe to read while the engine goes on.
@@ -89,6 +91,9 @@ func (s *sweeper) sweep(ctx context.Context, req *sweepRequest) ([]*window, erro
 }
 
 func (req *sweepRequest) query(ctx context.Context, conn *pgx.Conn) (pgx.Rows, error) {
+	if req.release != "" {
+		return conn.Query(ctx, sweepHeld, pgx.QueryResultFormats{pgx.BinaryFormatCode}, req.buckets[0], req.release, req.limit)
+	}
 	if req.planned {
 		return conn.Query(ctx, sweepPlanned, pgx.QueryResultFormats{pgx.BinaryFormatCode}, req.owners, req.positions)
 	}
@@ -203,6 +208,8 @@ func (b *windowBuilder) settle(w *window, before int) {
 
 func (b *windowBuilder) kind(rd *reading, stream streamKey, sequence int64) windowKind {
 	switch {
+	case b.req.release != "":
+		return windowRelease
 	case rd.skips.contains(stream, sequence):
 		return windowSkipped
 	case rd.held[stream.aggregate]:

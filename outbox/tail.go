@@ -91,7 +91,7 @@ func (t *tailReader) check(ctx context.Context, claims []claim) ([]tailAnswer, e
 	}
 	answers := make([]tailAnswer, 0, len(claims))
 	err = t.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		index, err := loadIndexes(ctx, conn, claims, t.cfg.OnDead == DeadHold)
+		index, err := loadIndexes(ctx, conn, claims)
 		if err != nil {
 			return err
 		}

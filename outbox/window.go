@@ -30,6 +30,7 @@ const (
 	windowPublish  windowKind = iota
 	windowPark                // rows of a held aggregate: to outbox_dead, with the cursor
 	windowSkipped             // recorded as skipped by an earlier owner: the cursor passes them
+	windowRelease             // a decided dead row and what was parked behind it, from outbox_dead
 	windowOversize            // one row that no batch can carry: dead without being sent
 )
 

@@ -19,6 +19,7 @@ type bucketWrite struct {
 	failure *failureNote
 	halt    string
 	release bool
+	held    *heldWrite
 	plan    bool // Backlog latest: supersede all but the newest row of each stream
 }
 
@@ -32,6 +33,7 @@ type parking struct {
 	code      string
 	why       string
 	skip      bool // record the sequences in outbox_skipped as dead
+	parks     bool // later rows of the key are parked behind it
 }
 
 // failureNote is what `relay status` shows of a bucket that does not get on.
@@ -48,6 +50,7 @@ type writeResult struct {
 	lost   map[int16]bool
 	parked map[int16][]parkedRow
 	plans  map[int16]*plan
+	freed  map[int16]string // an aggregate of the bucket behind which nothing is parked any more
 	err    error
 }
 
@@ -82,7 +85,7 @@ func (w *cursorWriter) run(ctx context.Context) error {
 }
 
 func (w *cursorWriter) write(ctx context.Context, writes []bucketWrite) writeResult {
-	res := writeResult{writes: writes, lost: make(map[int16]bool), parked: make(map[int16][]parkedRow), plans: make(map[int16]*plan)}
+	res := writeResult{writes: writes, lost: make(map[int16]bool), parked: make(map[int16][]parkedRow), plans: make(map[int16]*plan), freed: make(map[int16]string)}
 	res.err = w.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := w.advanceAll(ctx, conn, &res); err != nil {
 			return err
@@ -164,6 +167,8 @@ func (w *cursorWriter) one(ctx context.Context, conn *pgx.Conn, bw *bucketWrite,
 	switch {
 	case bw.park != nil:
 		return w.parkRows(ctx, conn, bw, res)
+	case bw.held != nil:
+		return w.writeHeld(ctx, conn, bw, res)
 	case bw.plan:
 		return w.makePlan(ctx, conn, bw, res)
 	case bw.halt != "":
@@ -195,7 +200,7 @@ func (w *cursorWriter) parkRows(ctx context.Context, conn *pgx.Conn, bw *bucketW
 			res.lost[bw.bucket] = true
 			return nil
 		}
-		if _, err := tx.Exec(ctx, insertDead, bw.bucket, p.positions, p.state, p.attempts, p.code, p.why); err != nil {
+		if _, err := tx.Exec(ctx, insertDead, bw.bucket, p.positions, p.state, p.attempts, p.code, p.why, p.parks); err != nil {
 			return err
 		}
 		if p.skip {
