@@ -121,7 +121,7 @@ func markers(files map[string][]byte) map[string]string {
 	for path, data := range files {
 		for i, line := range strings.Split(string(data), "\n") {
 			if _, text, ok := strings.Cut(line, "want: "); ok {
-				text = strings.TrimSuffix(strings.TrimSuffix(text, " -->"), `")`)
+				text = strings.TrimRight(strings.TrimSuffix(text, " -->"), `")}`)
 				want[path+":"+strconv.Itoa(i+1)] = strings.TrimSpace(text)
 			}
 		}

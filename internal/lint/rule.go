@@ -69,6 +69,7 @@ func operationsRules() []Rule {
 		{"metric-names", "dashboards and alerts outlive the code that feeds them", checkMetricNames},
 		{"metric-labels", "a label with a device or bucket in it is a time series for each of 100,000 devices", checkMetricLabels},
 		{"metric-lint", "units and suffixes as Prometheus expects them", checkMetricLint},
+		{"metrics-exist", "an alert on a metric that nobody sets never fires, and a panel stays empty, without a word", checkMetricsExist},
 		{"promises", "a promise that no test is named after is a wish", checkPromises},
 		{"doc-links", "a page that points at nothing is not believed the next time", checkDocLinks},
 		{"runbook", "an alert at night without a page that says what to do is noise", checkRunbook},
