@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hubstate/hubstate/loadtest/fleet"
+	"github.com/hubstate/hubstate/loadtest/ledger"
 	"github.com/hubstate/hubstate/loadtest/oracle"
 	"github.com/hubstate/hubstate/loadtest/rig"
 	"github.com/hubstate/hubstate/loadtest/subject"
@@ -227,10 +228,45 @@ func (b *bench) history(ctx context.Context) (*oracle.History, error) {
 	if err != nil {
 		return nil, err
 	}
+	screen, err := b.screen(ctx, database)
+	if err != nil {
+		return nil, err
+	}
 	return &oracle.History{
-		Ledger: book, Database: database, Topic: topic, Consumer: seen, Counted: b.counted(ctx),
+		Ledger: book, Database: database, Topic: topic, Consumer: seen, Counted: b.counted(ctx), Screen: screen,
 		BrokerHurt: b.scenario.brokerHurt(), Undisturbed: len(b.scenario.Faults) == 0, Resent: b.fleet.Dups.Load(),
 	}, nil
+}
+
+// screen reads what the monitor shows, again for a while if it is not yet up to date: it is a consumer of its own.
+func (b *bench) screen(ctx context.Context, database oracle.Database) (map[ledger.Key]oracle.Shown, error) {
+	if b.in.Screen == "" {
+		return nil, nil
+	}
+	for limit := time.Now().Add(b.scenario.Settle); ; {
+		screen, err := witness.ReadScreen(ctx, b.in.Screen, b.fleet.Ledger())
+		if err != nil && time.Now().After(limit) {
+			return nil, err
+		}
+		if err == nil && (upToDate(screen, b.fleet.Ledger(), database) || time.Now().After(limit)) {
+			return screen, nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func upToDate(screen map[ledger.Key]oracle.Shown, book *ledger.Ledger, database oracle.Database) bool {
+	for i, s := range database.States {
+		stream := book.Streams[i]
+		if shown := screen[ledger.Key{Device: stream.Device, Stream: stream.Name}]; shown.Sequence != s.Sequence {
+			return false
+		}
+	}
+	return true
 }
 
 // counted reads ingest's own counters; they say nothing about a process that was killed.

@@ -128,6 +128,13 @@ func TestCheck_AcceptsWhatIsAllowed(t *testing.T) {
 			h.forgetReport(1, 3)
 			h.Database.Gaps[1] = []Range{{3, 3}, {5, 7}}
 		}, LostBeforeUs},
+		"a conflict with a report that a hurt broker lost": {func(h *History) {
+			h.BrokerHurt, h.Undisturbed = true, false
+			h.renameReport(1, 5, 8) // report 5 is lost, 8 has its counter and becomes the event
+			delete(h.Database.Rejects, Ref{1, 8})
+			h.Database.Rejected--
+			h.Database.Classes.Quarantined--
+		}, LostBeforeUs},
 		"delivered again after a crash": {func(h *History) {
 			h.Undisturbed = false
 			st := h.Database.States[0]
@@ -235,6 +242,25 @@ func TestMutations_CoverEveryFault(t *testing.T) {
 	for _, f := range faults() {
 		if !f.allowed() && !covered[f] {
 			t.Errorf("no mutation provokes %s", f)
+		}
+	}
+}
+
+// renameReport makes an event say that it came from another report.
+func (h *History) renameReport(stream int, from, to uint32) {
+	for i := range h.Database.Outbox {
+		if r := &h.Database.Outbox[i]; r.Stream == stream && r.Report == from {
+			r.Report = to
+		}
+	}
+	for i := range h.Topic {
+		if r := &h.Topic[i]; r.Stream == stream && r.Report == from {
+			r.Report = to
+		}
+	}
+	for i := range h.Consumer.Effects {
+		if e := &h.Consumer.Effects[i]; e.Stream == stream && e.Report == from {
+			e.Report = to
 		}
 	}
 }

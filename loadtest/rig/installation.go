@@ -244,9 +244,23 @@ func (d *daemons) launch(ctx context.Context, group *errgroup.Group, name string
 		daemon.env = append(daemon.env, "HUBSTATE_CONFIG="+file)
 	}
 	if name == Monitor {
-		d.in.Screen = "http://" + daemon.admin
+		if err := d.givePage(daemon); err != nil {
+			return err
+		}
 	}
 	d.in.add(name, daemon)
 	group.Go(func() error { return daemon.Start(ctx) })
+	return nil
+}
+
+// givePage lets a monitor serve its page on a port of its own.
+func (d *daemons) givePage(monitor *daemon) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	monitor.env = append(monitor.env, "HUBSTATE_PAGE_ADDR="+address)
+	d.in.Screen = "http://" + address
 	return nil
 }
