@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/hubstate/hubstate/internal/embedded"
 	"github.com/hubstate/hubstate/internal/ops"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -64,6 +65,11 @@ func (h *hub) run(ctx context.Context) error {
 }
 
 func (h *hub) start(ctx context.Context) error {
+	if h.cfg.Real {
+		if err := embedded.CheckReal(); err != nil {
+			return err
+		}
+	}
 	dir, remove, err := h.cfg.openDataDir()
 	if err != nil {
 		return fmt.Errorf("open data directory: %w", err)

@@ -1,11 +1,20 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 )
+
+// CheckReal tells everything that StartMosquitto, StartRedis and StartKafka would miss on this machine, joined.
+func CheckReal() error {
+	_, mosquitto := findProgram("mosquitto", "mosquitto")
+	_, redis := findProgram("redis-server", "redis-server")
+	_, kafka := findKafka()
+	return errors.Join(mosquitto, redis, kafka)
+}
 
 // CacheDir is where downloaded servers are kept, each under its version: HUBSTATE_CACHE_DIR, else for root a place
 // other users can read (PostgreSQL runs as one), else the user's cache.
