@@ -18,7 +18,7 @@ type errorGroup struct {
 func kafkaErrors() []errorGroup {
 	return []errorGroup{
 		{permanent, []*kerr.Error{
-			kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
+			kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord,
 		}},
 		{throttled, []*kerr.Error{kerr.ThrottlingQuotaExceeded}},
 		// Leaders move, brokers restart, disks fill, replicas fall behind. Short breaths: it may be over in a second.
@@ -54,6 +54,7 @@ func kafkaErrors() []errorGroup {
 		// Our settings do not fit the topic's; the same for every row.
 		{refused, []*kerr.Error{
 			kerr.InvalidRequiredAcks, kerr.UnsupportedCompressionType, kerr.UnsupportedForMessageFormat,
+			kerr.InvalidTimestamp, // the record's time is the relay's clock
 		}},
 		// A bad checksum may be a bad cable (heals) or a record that the topic's rules forbid (does not).
 		{unknown, []*kerr.Error{

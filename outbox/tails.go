@@ -97,7 +97,9 @@ func (s *tailSearch) turn(ctx context.Context, opts []kgo.Opt, step int64) error
 		offsets[p] = kgo.NewOffset().At(r.from)
 	}
 	// A full slice expression: two turns must not write into the same spare capacity.
-	client, err := kgo.NewClient(append(slices.Clip(opts), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.ref.Topic: offsets}))...)
+	client, err := kgo.NewClient(append(slices.Clip(opts),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.ref.Topic: offsets}),
+		kgo.KeepControlRecords())...) // a foreign producer's transaction marker may be what stands last
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,6 @@ type TopicFacts struct {
 	MaxMessageBytes int // of a batch; 0 = unknown
 	MinInsync       int // 0 = unknown
 	CleanupPolicy   string
-	TimestampType   string
 	Warnings        []string // settings that weaken a promise, each with the way out
 }
 
@@ -182,8 +181,6 @@ func (f *TopicFacts) takeSettings(topic kadm.ResourceConfig) {
 			f.MinInsync, _ = strconv.Atoi(value)
 		case "cleanup.policy":
 			f.CleanupPolicy = value
-		case "message.timestamp.type":
-			f.TimestampType = value
 		}
 	}
 }
@@ -200,9 +197,6 @@ func (f *TopicFacts) judge() {
 	}
 	if f.MinInsync > 1 && f.MinInsync >= f.Replication {
 		f.warn("min.insync.replicas = %d of %d replicas: one broker away stops publishing", f.MinInsync, f.Replication)
-	}
-	if f.TimestampType == "LogAppendTime" {
-		f.warn("message.timestamp.type = LogAppendTime: record times say when they arrived at Kafka, not when they were committed; set it to CreateTime")
 	}
 }
 
