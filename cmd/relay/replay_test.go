@@ -310,10 +310,10 @@ func TestReplay_PoisonToGate_O5(t *testing.T) {
 	}
 	must(t, "replay", "run", p.ID.String(), "--database-url", url, "--reason", "now", "--kafka-brokers", strings.Join(brokers, ","))
 	got := consume(t, brokers, topic, 5)
-	if verdicts := judge(t, got["d1"]); verdicts != "1 baseline, 3 hole, 2 late" {
+	if verdicts := gated(t, got["d1"]); verdicts != "1 baseline, 3 hole, 2 late" {
 		t.Errorf("d1: %s", verdicts)
 	}
-	if verdicts := judge(t, got["d2"]); verdicts != "1 baseline, 2 apply" {
+	if verdicts := gated(t, got["d2"]); verdicts != "1 baseline, 2 apply" {
 		t.Errorf("d2: %s", verdicts)
 	}
 	stop()
@@ -327,8 +327,8 @@ func noise(n int) string {
 	return strings.NewReplacer(`\`, "_", `"`, "_").Replace(string(b))
 }
 
-// judge is a consumer's gate over the records of one device.
-func judge(t *testing.T, records []*kgo.Record) string {
+// gated is a consumer's gate over the records of one device.
+func gated(t *testing.T, records []*kgo.Record) string {
 	t.Helper()
 	var at devicestate.Position
 	var verdicts []string
