@@ -43,6 +43,12 @@ func (a Action) String() string {
 	return fmt.Sprintf("%-8s %s %s: %s", a.Kind, a.Partition, span{a.From, a.To}, a.Reason)
 }
 
+// waits is a as a wait for why.
+func (a Action) waits(why string) Action {
+	a.Kind, a.Reason = Wait, why
+	return a
+}
+
 // Phase is where a partition stands in its life.
 type Phase string
 

@@ -14,6 +14,16 @@ import (
 // person's words which row is not. It runs in a transaction of its own; the table is attached or stands alone.
 type Guard func(ctx context.Context, tx pgx.Tx, partition string) (drained bool, why string, err error)
 
+// Read returns what the maintainer would plan by at this moment, and the database's time. With a guard it says what ended
+// partitions wait for; the connection then needs the rights of the maintainer. all includes partitions that were dropped.
+func Read(ctx context.Context, conn *pgx.Conn, spec Spec, guard Guard, all bool) (State, time.Time, error) {
+	state, now, err := readState(ctx, conn, spec.withDefaults(), all)
+	if err == nil && guard != nil {
+		err = judge(ctx, conn, &state, later(now, state.Floor), guard)
+	}
+	return state, now, err
+}
+
 // readState reads what Plan judges by, and the database's time. all includes the partitions that were dropped.
 func readState(ctx context.Context, conn *pgx.Conn, spec Spec, all bool) (State, time.Time, error) {
 	var state State

@@ -60,7 +60,7 @@ func childMain() int {
 	}
 	m, err := New(cfg)
 	if err == nil {
-		err = m.Once(context.Background())
+		_, err = m.Once(context.Background())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

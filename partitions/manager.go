@@ -112,17 +112,27 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Once takes one turn. It fails when another process maintains the partitions at this moment, and when a step failed.
-func (m *Manager) Once(ctx context.Context) error {
+// Report is what one turn did and what it left waiting.
+type Report struct {
+	Done    []Action `json:"done"`
+	Waiting []Action `json:"waiting"`
+}
+
+// Once takes one turn. It fails when another process maintains the partitions at this moment, and when a step failed;
+// the report then tells of the others.
+func (m *Manager) Once(ctx context.Context) (Report, error) {
 	if err := m.connect(ctx); err != nil {
-		return err
+		return Report{}, err
 	}
 	defer m.disconnect(ctx)
 	lead, err := m.tick(ctx)
 	if err == nil && !lead {
-		return errors.New("another process maintains the partitions now; nothing was done")
+		return Report{}, errors.New("another process maintains the partitions now; nothing was done")
 	}
-	return err
+	if m.turn == nil {
+		return Report{}, err
+	}
+	return m.turn.report, err
 }
 
 // session takes turns on one connection until it breaks.

@@ -77,7 +77,7 @@ func (m *metrics) observe(state State, now time.Time, spec Spec) {
 	m.attachedBytes.Set(attachedBytes)
 	m.archiveFailing.Set(failing)
 	m.oldestEnded.Set(oldest.Seconds())
-	m.runway.Set(state.runway(at).Seconds())
+	m.runway.Set(state.reach(at).Seconds())
 	m.floorAhead.Set(max(0, state.Floor.Sub(now)).Seconds())
 	for _, phase := range []Phase{Ahead, Live, Sealing, Sealed, Archived} {
 		m.tables.WithLabelValues(string(phase)).Set(count[phase])
@@ -88,8 +88,11 @@ func (m *metrics) observe(state State, now time.Time, spec Spec) {
 	}
 }
 
-// runway is how far from at on tables stand ready or attached without a hole. Partitions are ordered by From.
-func (s State) runway(at time.Time) time.Duration {
+// Reach is how far beyond now tables stand ready or attached without a hole.
+func (s State) Reach(now time.Time) time.Duration { return s.reach(later(now, s.Floor)) }
+
+// reach is how far from at on tables stand ready or attached without a hole. Partitions are ordered by From.
+func (s State) reach(at time.Time) time.Duration {
 	end := at
 	for i := range s.Partitions {
 		p := &s.Partitions[i]

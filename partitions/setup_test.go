@@ -119,7 +119,8 @@ func (f *fixture) tryTurn(cfg Config) error {
 	if err != nil {
 		f.Fatal(err)
 	}
-	return m.Once(f.Context())
+	_, err = m.Once(f.Context())
+	return err
 }
 
 // state is what the database says now.

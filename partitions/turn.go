@@ -17,6 +17,7 @@ type turn struct {
 	expired bool
 	waits   map[string]bool
 	errs    []error
+	report  Report
 }
 
 // tick is one turn: read, plan, and carry the plan out, until a plan has nothing left but waits. A process that does not
@@ -29,7 +30,7 @@ func (m *Manager) tick(ctx context.Context) (lead bool, err error) {
 		_, _, err := m.look(ctx)
 		return false, err
 	}
-	m.turn = &turn{started: time.Now(), failed: map[string]bool{}, waits: map[string]bool{}}
+	m.turn = &turn{started: time.Now(), failed: map[string]bool{}, waits: map[string]bool{}, report: Report{Done: []Action{}, Waiting: []Action{}}}
 	defer func() { m.metrics.turn.Observe(time.Since(m.turn.started).Seconds()) }()
 	return true, m.maintain(ctx)
 }
@@ -124,6 +125,7 @@ func nullable(t time.Time) *time.Time {
 // carryOut does the actions in order and reports whether one of them changed something. A failure holds up only its own
 // partition.
 func (m *Manager) carryOut(ctx context.Context, actions []Action, now time.Time) (progress bool) {
+	m.turn.report.Waiting = []Action{}
 	for _, a := range actions {
 		if m.conn.IsClosed() || ctx.Err() != nil {
 			return progress
@@ -143,6 +145,7 @@ func (m *Manager) carryOut(ctx context.Context, actions []Action, now time.Time)
 
 func (m *Manager) skipped(a Action) bool {
 	if a.Kind == Wait {
+		m.turn.report.Waiting = append(m.turn.report.Waiting, a)
 		m.wait(a.Partition, a.Reason)
 	}
 	return a.Kind == Wait || m.turn.failed[a.Partition+a.Subject] || m.turn.stuck && (a.Kind == Seal || a.Kind == Drop)
@@ -163,13 +166,16 @@ func (m *Manager) settle(ctx context.Context, a Action, now time.Time, err error
 	result := "done"
 	switch {
 	case err == nil:
+		m.turn.report.Done = append(m.turn.report.Done, a)
 		m.cfg.Log.Info("partition step done", "action", string(a.Kind), "partition", or(a.Partition, a.Subject), "reason", a.Reason)
 	case errors.As(err, &blocked):
 		result = "waiting"
+		m.turn.report.Waiting = append(m.turn.report.Waiting, a.waits(err.Error()))
 		m.turn.waits[a.Partition] = true
 		m.cfg.Log.Warn("partition step waits for a lock", "action", string(a.Kind), "partition", a.Partition, "reason", err.Error())
 	case errors.As(err, &waiting):
 		result = "waiting"
+		m.turn.report.Waiting = append(m.turn.report.Waiting, a.waits(waiting.why))
 		m.wait(a.Partition, waiting.why)
 	default:
 		result = "failed"

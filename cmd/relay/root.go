@@ -18,7 +18,6 @@ func newRoot() *cobra.Command {
 // commands lists every command; each has a file of its own.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
-
 		newRunCommand(),
 		newMigrateCommand(),
 		newStatusCommand(),
@@ -27,6 +26,8 @@ func commands() []*cobra.Command {
 		newDiscardCommand(),
 		newReconcileCommand(),
 		newRebaseCommand(),
+		newPartitionsCommand(),
+		newEraseCommand(),
 	}
 }
 
