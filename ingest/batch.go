@@ -113,13 +113,15 @@ func resize[T any](s []T, n int) []T {
 
 // decide folds every stream over its stored row. With withhold no event is emitted: the streams that would have are owed
 // one (above the outbox cap).
-func (b *batch) decide(now time.Time, withhold bool) {
+func (b *batch) decide(now time.Time, epoch int64, withhold bool) {
 	b.decisions = b.decisions[:0]
 	for i := range b.streams {
 		s := &b.streams[i]
 		var prev *devicestate.State
 		if s.known {
 			prev = &s.stored
+		} else {
+			b.startIn(epoch, s)
 		}
 		policy := s.policy
 		if withhold && policy.Emit != devicestate.EmitNone {
@@ -132,6 +134,13 @@ func (b *batch) decide(now time.Time, withhold bool) {
 		settleOwed(b.decisions[start:], policy != s.policy)
 	}
 	b.count()
+}
+
+// startIn gives a stream that was never seen the epoch that the cell is in.
+func (b *batch) startIn(epoch int64, s *stream) {
+	for i := s.first; i < s.first+s.count; i++ {
+		b.reports[i].FirstEpoch = epoch
+	}
 }
 
 // settleOwed marks a stream whose events were withheld, and clears the mark with its next event, which says it all.
@@ -194,7 +203,7 @@ func (b *batch) buildState(s *stream, buckets int) {
 		case !d.Changed:
 			continue
 		case s.known:
-			b.rows.addKnown(s.tid, &d.State)
+			b.rows.addKnown(s.streamKey, s.tid, &d.State)
 		default:
 			b.fresh.addNew(s.streamKey, outbox.Bucket(s.device, buckets), &d.State)
 		}

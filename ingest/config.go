@@ -31,39 +31,38 @@ func SessionSettings() map[string]string {
 
 // Config is how an ingester works. The zero value of a field means its default.
 type Config struct {
-	Instance string          `koanf:"instance" help:"name of this ingester; a restart under the same name takes its lanes back at once; default: host name"`
+	Instance string          `koanf:"instance" help:"name of this ingester, the host name when empty; a restart under the same name takes its lanes back at once"`
 	MQTTURL  string          `koanf:"mqtt_url" help:"broker of the sessions that name none: mqtt, mqtts, ws or wss"`
-	Hub      string          `koanf:"hub" help:"hub of topics that name none; default: hub"`
-	Profiles []string        `koanf:"profiles" help:"YAML files with device profiles, before the built-in ones; a file replaces a built-in profile of its name"`
-	Builtin  []string        `koanf:"builtin_profiles" help:"built-in profiles in use; default: hubstate,vda5050,tasmota"`
-	Sessions []SessionConfig `koanf:"sessions" help:"MQTT sessions, one ordered lane each; default: lane hub-ingest-0 with all filters of the profiles"`
+	Hub      string          `koanf:"hub" help:"hub of topics that name none"`
+	Profiles []string        `koanf:"profiles" help:"device profiles in order of precedence: built-in names or YAML files, comma list"`
+	Sessions []SessionConfig `koanf:"sessions" help:"MQTT sessions, one ordered lane each"`
 
 	MQTTUser         string `koanf:"mqtt_user" help:"user name at the broker, unless the URL has one"`
 	MQTTPassword     string `koanf:"mqtt_password" secret:"true" help:"password at the broker; better: mqtt_password_file"`
 	MQTTPasswordFile string `koanf:"mqtt_password_file" help:"file with the password, read at every connect"`
-	MQTTCAFile       string `koanf:"mqtt_ca_file" help:"PEM file of the authorities that may sign the broker's certificate; default: the system's"`
+	MQTTCAFile       string `koanf:"mqtt_ca_file" help:"PEM file of the authorities that may sign the broker's certificate"`
 	MQTTCertFile     string `koanf:"mqtt_cert_file" help:"PEM file of the client certificate"`
 	MQTTKeyFile      string `koanf:"mqtt_key_file" help:"PEM file of the client certificate's key"`
 
-	BatchReports int           `koanf:"batch_reports" help:"most reports in one transaction, 1..10000; default 1000"`
-	BatchBytes   int           `koanf:"batch_bytes" help:"most bytes in one transaction, at least one report; default 4194304"`
-	QueueReports int           `koanf:"queue_reports" help:"most reports waiting per lane; when full the connection is dropped; default 8192"`
-	QueueBytes   int           `koanf:"queue_bytes" help:"most bytes waiting per lane; default 33554432"`
-	BrokerWindow int           `koanf:"broker_window" help:"the broker's max_inflight_messages, to tell the throughput bound of a session; default 1000"`
-	Lease        time.Duration `koanf:"lane_lease" help:"after this a silent owner loses its lane to a standby, 2s..5m; default 10s"`
-	StopTimeout  time.Duration `koanf:"stop_timeout" help:"at a stop, time to commit and acknowledge what was read; default 10s"`
+	BatchReports int           `koanf:"batch_reports" help:"most reports in one transaction, 1..10000"`
+	BatchBytes   int           `koanf:"batch_bytes" help:"most bytes in one transaction, at least one report"`
+	QueueReports int           `koanf:"queue_reports" help:"most reports waiting per lane; when full the connection is dropped"`
+	QueueBytes   int           `koanf:"queue_bytes" help:"most bytes waiting per lane"`
+	BrokerWindow int           `koanf:"broker_window" help:"the broker's max_inflight_messages, to tell the throughput bound of a session"`
+	Lease        time.Duration `koanf:"lane_lease" help:"after this a silent owner loses its lane to a standby, 2s..5m"`
+	StopTimeout  time.Duration `koanf:"stop_timeout" help:"at a stop, time to commit and acknowledge what was read"`
 
-	PayloadLimit  int `koanf:"payload_limit" help:"bytes of one payload; default 262144"`
-	IDLimit       int `koanf:"id_limit" help:"bytes of one id level of a topic; default 128"`
-	DepthLimit    int `koanf:"depth_limit" help:"nesting of a payload; default 32"`
-	ExponentLimit int `koanf:"exponent_limit" help:"magnitude of a number's exponent; default 308"`
+	PayloadLimit  int `koanf:"payload_limit" help:"bytes of one payload"`
+	IDLimit       int `koanf:"id_limit" help:"bytes of one id level of a topic"`
+	DepthLimit    int `koanf:"depth_limit" help:"nesting of a payload"`
+	ExponentLimit int `koanf:"exponent_limit" help:"magnitude of a number's exponent"`
 
-	RejectsPerDevice int64 `koanf:"rejects_per_device" help:"undecided rejects stored per device; the rest is counted; default 100"`
-	RejectsTotal     int64 `koanf:"rejects_total" help:"undecided rejects stored in all; default 10000"`
+	RejectsPerDevice int64 `koanf:"rejects_per_device" help:"undecided rejects stored per device; the rest is counted"`
+	RejectsTotal     int64 `koanf:"rejects_total" help:"undecided rejects stored in all"`
 
-	OutboxMaxBytes int64         `koanf:"outbox_max_bytes" help:"cap on unpublished bytes in the outbox; default 17179869184"`
-	OutboxFull     string        `koanf:"outbox_full" help:"above the cap: block (no ack, the broker queues) or latest (state moves, one event per stream afterwards); default block"`
-	OutboxCheck    time.Duration `koanf:"outbox_check" help:"how often the outbox is measured; default 5s"`
+	OutboxMaxBytes int64         `koanf:"outbox_max_bytes" help:"cap on unpublished bytes in the outbox"`
+	OutboxFull     string        `koanf:"outbox_full" help:"above the cap: block (no ack, the broker queues) or latest (state moves, one event per stream afterwards)"`
+	OutboxCheck    time.Duration `koanf:"outbox_check" help:"how often the outbox is measured"`
 
 	AllowFsyncOff bool `koanf:"allow_fsync_off" help:"accept a database with fsync=off, which can undo what was published: for tests only"`
 }
@@ -125,9 +124,9 @@ func (c Config) withDefaults() Config {
 	def(&c.OutboxMaxBytes, 16<<30)
 	def(&c.OutboxFull, FullBlock)
 	def(&c.OutboxCheck, 5*time.Second)
-	if len(c.Builtin) == 0 {
+	if len(c.Profiles) == 0 {
 		for _, p := range devicestate.Builtin() {
-			c.Builtin = append(c.Builtin, p.Name)
+			c.Profiles = append(c.Profiles, p.Name)
 		}
 	}
 	return c
@@ -200,7 +199,7 @@ func (c Config) Problems() []error {
 		p.addf("queue_bytes = %d: must hold at least one payload of payload_limit = %d", c.QueueBytes, c.PayloadLimit)
 	}
 	c.validateSessions(&p)
-	profiles, err := LoadProfiles(c.Profiles, c.Builtin)
+	profiles, err := LoadProfiles(c.Profiles)
 	if err == nil {
 		_, err = devicestate.NewMatcher(profiles, c.Limits())
 	}

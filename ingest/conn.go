@@ -111,6 +111,7 @@ func (c *conn) look(kind byte, body []byte) {
 		c.gen.pong(c.pongs)
 	case kind == packetConnack && len(body) == 2:
 		c.gen.present.Store(body[0]&1 == 1)
+		c.gen.answered.Store(true)
 	}
 }
 

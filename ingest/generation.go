@@ -19,16 +19,18 @@ type generation struct {
 	number uint64
 	conn   *conn
 
-	present atomic.Bool // the broker still knew the session
-	refused bool        // guarded by the queue's lock
+	answered atomic.Bool // the CONNACK came
+	present  atomic.Bool // the broker still knew the session
+	fresh    bool        // its session was new on an earlier connection that received nothing
+	refused  bool        // guarded by the queue's lock
 
 	draining atomic.Bool // stopping: only QoS 0, which nobody would send again, is still accepted
 	qos0     atomic.Bool // a QoS 0 message was seen
 	lastSeen atomic.Int64
 
+	mu    sync.Mutex // of conn and cause until over
 	over  atomic.Bool
 	done  chan struct{}
-	once  sync.Once
 	cause error
 
 	acked     uint64        // QoS 1 messages acknowledged; the writer's
@@ -41,17 +43,38 @@ func newGeneration(number uint64) *generation {
 	return &generation{number: number, done: make(chan struct{})}
 }
 
+// take gives the generation its connection. One that opens after the end is closed at once: the library's goroutine
+// that opens it may outlive our patience.
+func (g *generation) take(c *conn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over.Load() {
+		_ = c.Close() // nobody waits for it any more
+		return g.cause
+	}
+	g.conn = c
+	return nil
+}
+
 // end closes the connection once; the first cause stays.
 func (g *generation) end(cause error) {
-	g.once.Do(func() {
-		g.cause = cause
-		g.over.Store(true)
-		if g.conn != nil {
-			_ = g.conn.Close() // the cause is what matters
-		}
-		close(g.done)
-	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.over.Load() {
+		return
+	}
+	g.cause = cause
+	g.over.Store(true)
+	if g.conn != nil {
+		_ = g.conn.Close() // the cause is what matters
+	}
+	close(g.done)
 }
+
+// newSession: the broker made a session for this connection, or for one before it that received nothing.
+func (g *generation) newSession() bool { return g.fresh || g.answered.Load() && !g.present.Load() }
+
+func (g *generation) delivered() bool { return g.lastSeen.Load() != 0 }
 
 // ask notes the ping that will prove the acks written so far.
 func (g *generation) ask(nth uint64) {

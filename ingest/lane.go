@@ -32,12 +32,16 @@ type lane struct {
 
 	tail        tail
 	filters     []string
+	inDoubt     bool // a CONNECT left since filters was true
 	sessionSeen bool
 	crashed     bool      // the predecessor did not release
 	committedAt time.Time // of the predecessor's last batch; zero = never
 
 	trusted atomic.Int64 // unix microseconds until which the lease is trusted
 }
+
+// doubt stands before the stored filters while a CONNECT is under way.
+const doubt = "?"
 
 // claim tries once. It reports false while another owner's lease runs. With succeed an unexpired lease of our own
 // instance name is taken over too: that is our predecessor, which no longer runs.
@@ -58,10 +62,8 @@ func (l *lane) claim(ctx context.Context, succeed bool) (bool, error) {
 	if l.tail, err = loadTail(stored); err != nil {
 		return false, err
 	}
-	l.filters, l.committedAt, l.crashed = nil, time.Time{}, before != nil
-	if filters != nil && *filters != "" {
-		l.filters = strings.Split(*filters, "\n")
-	}
+	l.committedAt, l.crashed = time.Time{}, before != nil
+	l.readFilters(filters)
 	if committed != nil {
 		l.committedAt = *committed
 	}
@@ -92,20 +94,49 @@ func (l *lane) release(ctx context.Context) error {
 	return nil
 }
 
-// subscribed records what the broker's session is subscribed to.
-func (l *lane) subscribed(ctx context.Context, filters []string) error {
-	if l.sessionSeen && slices.Equal(l.filters, filters) {
+// connecting records, before a CONNECT leaves, that what the broker's session is subscribed to is in doubt: the broker
+// may make a new session and the answer may be lost. Only subscribed takes the doubt away.
+func (l *lane) connecting(ctx context.Context) error {
+	if l.inDoubt {
 		return nil
 	}
-	tag, err := l.pool.Exec(ctx, subscribeLane, l.name, l.term, strings.Join(filters, "\n"))
+	if err := l.writeFilters(ctx, append([]string{doubt}, l.filters...)); err != nil {
+		return err
+	}
+	l.inDoubt = true
+	return nil
+}
+
+// subscribed records what the broker's session is subscribed to, without doubt.
+func (l *lane) subscribed(ctx context.Context, filters []string) error {
+	l.sessionSeen = true
+	if err := l.writeFilters(ctx, filters); err != nil {
+		return err
+	}
+	l.filters, l.inDoubt = slices.Clone(filters), false
+	return nil
+}
+
+func (l *lane) writeFilters(ctx context.Context, filters []string) error {
+	tag, err := l.pool.Exec(ctx, subscribeLane, l.name, l.term, strings.Join(filters, "\n"), l.sessionSeen)
 	if err != nil {
 		return fmt.Errorf("record filters of lane %s: %w", l.name, err)
 	}
 	if tag.RowsAffected() == 0 {
 		return fmt.Errorf("record filters of lane %s: %w", l.name, errLaneLost)
 	}
-	l.filters, l.sessionSeen = slices.Clone(filters), true
 	return nil
+}
+
+func (l *lane) readFilters(stored *string) {
+	l.filters, l.inDoubt = nil, false
+	if stored == nil || *stored == "" {
+		return
+	}
+	l.filters = strings.Split(*stored, "\n")
+	if l.filters[0] == doubt {
+		l.filters, l.inDoubt = l.filters[1:], true
+	}
 }
 
 func (l *lane) trust(sent time.Time) { l.trusted.Store(sent.Add(l.ttl - l.ttl/5).UnixMicro()) }

@@ -11,33 +11,38 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// LoadProfiles returns the profiles of files, in their order of precedence, followed by the named built-in ones. A file's
-// profile replaces the built-in one of its name. Unknown keys and values outside of their limits are errors, all joined.
-func LoadProfiles(files, builtin []string) ([]devicestate.Profile, error) {
+// LoadProfiles returns the profiles of names, in their order of precedence: built-in ones by name, others by YAML file.
+// Unknown keys and values outside of their limits are errors, all joined.
+func LoadProfiles(names []string) ([]devicestate.Profile, error) {
 	var profiles []devicestate.Profile
 	var errs []error
-	for _, path := range files {
-		p, err := readProfile(path)
+	for _, name := range names {
+		p, err := loadProfile(name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if slices.ContainsFunc(profiles, func(o devicestate.Profile) bool { return o.Name == p.Name }) {
-			errs = append(errs, fmt.Errorf("profiles: %s: the name %q stands twice", path, p.Name))
+			errs = append(errs, fmt.Errorf("profiles = %q: the name %q stands twice", name, p.Name))
 		}
 		profiles = append(profiles, p)
 	}
-	for _, name := range builtin {
-		p, ok := builtinProfile(name)
-		if !ok {
-			errs = append(errs, fmt.Errorf("builtin_profiles = %q: no such profile", name))
-			continue
-		}
-		if !slices.ContainsFunc(profiles, func(o devicestate.Profile) bool { return o.Name == p.Name }) {
-			profiles = append(profiles, p)
-		}
-	}
 	return profiles, errors.Join(errs...)
+}
+
+func loadProfile(name string) (devicestate.Profile, error) {
+	if p, ok := builtinProfile(name); ok {
+		return p, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return devicestate.Profile{}, fmt.Errorf("profiles = %q: is no built-in profile and cannot be read: %w", name, err)
+	}
+	p, err := ParseProfile(text)
+	if err != nil {
+		return p, fmt.Errorf("profiles = %q: %w", name, err)
+	}
+	return p, nil
 }
 
 func builtinProfile(name string) (devicestate.Profile, bool) {
@@ -47,18 +52,6 @@ func builtinProfile(name string) (devicestate.Profile, bool) {
 		}
 	}
 	return devicestate.Profile{}, false
-}
-
-func readProfile(path string) (devicestate.Profile, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return devicestate.Profile{}, fmt.Errorf("profiles: %w", err)
-	}
-	p, err := ParseProfile(text)
-	if err != nil {
-		return p, fmt.Errorf("profiles: %s: %w", path, err)
-	}
-	return p, nil
 }
 
 // ParseProfile reads one profile from YAML, strictly.

@@ -20,7 +20,8 @@ JOIN device_state d ON d.device_id = u.device_id AND d.stream = u.stream`
 
 	// One row a stream, the last of the batch. Under the bucket lock nobody else writes the row, so it is still where
 	// readStreams found it: no index is searched and, unlike with ON CONFLICT, no tuple lock is logged (5 µs a row instead
-	// of 9). Fewer rows than given would mean a lost state: the division by zero aborts before COMMIT.
+	// of 9). Should somebody have written without the lock, fewer rows than given are found and the division by zero
+	// aborts before COMMIT; the next try reads again.
 	// An empty state means: the content did not move.
 	updateStreams = `WITH /* ingest.update_streams */ moved AS (
 UPDATE device_state d SET
@@ -34,8 +35,9 @@ FROM (SELECT unnest($1::tid[]) AS tid, unnest($2::text[]) AS hub, unnest($3::big
  unnest($9::timestamptz[]) AS occurred, unnest($10::timestamptz[]) AS received, unnest($11::boolean[]) AS suspect, unnest($12::boolean[]) AS retained,
  unnest($13::bigint[]) AS skew, unnest($14::bytea[]) AS state, unnest($15::bytea[]) AS hash, unnest($16::bytea[]) AS emitted,
  unnest($17::timestamptz[]) AS emitted_at, unnest($18::bigint[]) AS missed, unnest($19::bigint[]) AS late, unnest($20::bigint[]) AS duplicate,
- unnest($21::bigint[]) AS quarantined, unnest($22::boolean[]) AS pending, unnest($23::boolean[]) AS owed) AS u
-WHERE d.ctid = u.tid RETURNING 1)
+ unnest($21::bigint[]) AS quarantined, unnest($22::boolean[]) AS pending, unnest($23::boolean[]) AS owed, unnest($24::text[]) AS device,
+ unnest($25::text[]) AS stream) AS u
+WHERE d.ctid = u.tid AND d.device_id = u.device AND d.stream = u.stream RETURNING 1)
 SELECT 1 / (count(*) = cardinality($1::tid[]))::int FROM moved`
 
 	// A stream's first row.
@@ -43,10 +45,10 @@ SELECT 1 / (count(*) = cardinality($1::tid[]))::int FROM moved`
 (device_id, stream, bucket, hub_id, epoch, sequence, counter, boot, boot_started_at, boot_received_at, occurred_at, received_at,
  clock_suspect, retained, clock_skew_ms, state, state_hash, emitted_hash, emitted_at, missed, late, duplicate, quarantined,
  reboot_pending, owed)
-SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
- $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::boolean[], $14::boolean[], $15::bigint[],
- $16::bytea[], $17::bytea[], $18::bytea[], $19::timestamptz[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[],
- $24::boolean[], $25::boolean[])`
+SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]),
+ unnest($8::bigint[]), unnest($9::timestamptz[]), unnest($10::timestamptz[]), unnest($11::timestamptz[]), unnest($12::timestamptz[]), unnest($13::boolean[]), unnest($14::boolean[]),
+ unnest($15::bigint[]), unnest($16::bytea[]), unnest($17::bytea[]), unnest($18::bytea[]), unnest($19::timestamptz[]), unnest($20::bigint[]), unnest($21::bigint[]),
+ unnest($22::bigint[]), unnest($23::bigint[]), unnest($24::boolean[]), unnest($25::boolean[])`
 
 	insertGaps = `INSERT /* ingest.insert_gaps */ INTO stream_gap (device_id, stream, boot, from_counter, to_counter, missing)
 SELECT d, s, b, f, t, int8multirange(int8range(f, t, '[]'))
@@ -119,7 +121,7 @@ WHERE lane = $1 AND term = $2`
 
 	releaseLane = `UPDATE /* ingest.release_lane */ ingest_lane SET owner = NULL, lease_until = clock_timestamp() WHERE lane = $1 AND term = $2`
 
-	subscribeLane = `UPDATE /* ingest.subscribe_lane */ ingest_lane SET filters = $3, session_seen = true WHERE lane = $1 AND term = $2`
+	subscribeLane = `UPDATE /* ingest.subscribe_lane */ ingest_lane SET filters = $3, session_seen = $4 WHERE lane = $1 AND term = $2`
 
 	insertPossibleGap = `INSERT /* ingest.insert_possible_gap */ INTO possible_gap (lane, cause, from_at, to_at, detail) VALUES ($1, $2, $3, $4, $5)`
 

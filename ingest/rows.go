@@ -13,8 +13,8 @@ import (
 
 // stateRows are the arrays of updateStreams or, for streams never seen, of insertStreams.
 type stateRows struct {
-	device, stream, hub                                      []string // device, stream and bucket: of new streams
-	bucket                                                   []int16
+	device, stream, hub                                      []string
+	bucket                                                   []int16      // of new streams
 	tid                                                      []pgtype.TID // of known streams
 	epoch, sequence                                          []int64
 	counter, boot                                            []pgtype.Int8
@@ -40,19 +40,19 @@ func (c *stateRows) reset() {
 
 // addNew adds the first row of a stream.
 func (c *stateRows) addNew(key streamKey, bucket int16, s *devicestate.State) {
-	c.device = append(c.device, key.device)
-	c.stream = append(c.stream, key.stream)
 	c.bucket = append(c.bucket, bucket)
-	c.add(s)
+	c.add(key, s)
 }
 
 // addKnown adds the next version of the row at tid.
-func (c *stateRows) addKnown(tid pgtype.TID, s *devicestate.State) {
+func (c *stateRows) addKnown(key streamKey, tid pgtype.TID, s *devicestate.State) {
 	c.tid = append(c.tid, tid)
-	c.add(s)
+	c.add(key, s)
 }
 
-func (c *stateRows) add(s *devicestate.State) {
+func (c *stateRows) add(key streamKey, s *devicestate.State) {
+	c.device = append(c.device, key.device)
+	c.stream = append(c.stream, key.stream)
 	c.hub = append(c.hub, s.Hub)
 	c.epoch = append(c.epoch, s.Epoch)
 	c.sequence = append(c.sequence, s.Sequence)
@@ -78,7 +78,7 @@ func (c *stateRows) add(s *devicestate.State) {
 }
 
 func (c *stateRows) queueInsert(b *pgx.Batch) {
-	if len(c.device) > 0 {
+	if len(c.bucket) > 0 {
 		b.Queue(insertStreams, c.device, c.stream, c.bucket, c.hub, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
 			c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
 			c.quarantined, c.rebootPending, c.owed)
@@ -89,7 +89,7 @@ func (c *stateRows) queueUpdate(b *pgx.Batch) {
 	if len(c.tid) > 0 {
 		b.Queue(updateStreams, c.tid, c.hub, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
 			c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
-			c.quarantined, c.rebootPending, c.owed)
+			c.quarantined, c.rebootPending, c.owed, c.device, c.stream)
 	}
 }
 

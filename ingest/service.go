@@ -42,7 +42,7 @@ func New(cfg Config, pool *pgxpool.Pool, reg prometheus.Registerer, log *slog.Lo
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	profiles, err := LoadProfiles(cfg.Profiles, cfg.Builtin)
+	profiles, err := LoadProfiles(cfg.Profiles)
 	if err != nil {
 		return nil, err
 	}
@@ -168,9 +168,7 @@ func (s *Service) hold(ctx context.Context, cfg SessionConfig, l *lane, log *slo
 		ready: func(err error) { s.setReady(l.name, err) },
 	}
 	session.writer = newWriter(s.cfg, l, q, s)
-	if l.crashed && l.tail.qos0 {
-		session.pending = append(session.pending, possibleGap{cause: gapConnectionLost, from: l.committedAt, to: time.Now(), detail: "the owner before did not stop in order"})
-	}
+	session.inherit()
 	session.ready(errors.New("connecting"))
 	err := session.run(ctx)
 	s.setLane(l.name, "standby", errors.New("not owned"))

@@ -43,6 +43,7 @@ type session struct {
 	ready   func(error)
 
 	number   uint64 // of the last connection
+	fresh    bool   // the broker's session is new, and nothing of it was received yet
 	pending  []possibleGap
 	endedAt  time.Time // of the last connection; zero before the first
 	logged   string
@@ -65,6 +66,22 @@ func (s *session) run(ctx context.Context) error {
 		return s.settle(both)
 	})
 	return group.Wait()
+}
+
+// inherit notes what a predecessor that did not stop in order may have cost.
+func (s *session) inherit() {
+	if !s.lane.crashed {
+		return
+	}
+	gap := possibleGap{from: s.lane.committedAt, to: time.Now()}
+	if s.lane.tail.qos0 {
+		gap.cause, gap.detail = gapConnectionLost, "the owner before did not stop in order"
+		s.pending = append(s.pending, gap)
+	}
+	if s.lane.inDoubt && s.lane.sessionSeen {
+		gap.cause, gap.detail = gapSessionLost, "the owner before stopped while it connected: the broker may have made a new session"
+		s.pending = append(s.pending, gap)
+	}
 }
 
 // settle commits what is left of QoS 0 when a stop finds no connection.
@@ -138,13 +155,15 @@ func (s *session) connect(ctx context.Context) (*generation, error) {
 	}
 	s.number++
 	g := newGeneration(s.number)
+	g.fresh = s.fresh
+	doubtful := s.lane.inDoubt
 	client, err := s.open(ctx, g)
+	if err == nil {
+		err = s.resume(ctx, g, client, doubtful)
+	}
 	if err != nil {
 		g.end(err)
-		return nil, err
-	}
-	if err := s.resume(ctx, g, client); err != nil {
-		g.end(err)
+		s.fresh = g.newSession() && !g.delivered()
 		return nil, err
 	}
 	s.service.metrics.connections.Inc()
@@ -173,17 +192,22 @@ func (s *session) open(ctx context.Context, g *generation) (mqtt.Client, error) 
 		return nil, err
 	}
 	opts.SetCleanSession(false)
+	opening, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	opts.SetCustomOpenConnectionFn(func(*url.URL, mqtt.ClientOptions) (net.Conn, error) {
-		raw, err := s.cfg.dial(ctx)
+		raw, err := s.cfg.dial(opening)
 		if err != nil {
 			return nil, err
 		}
-		g.conn = newConn(raw, s.decoder.limit, g, func(p publish) { s.receive(g, p) })
-		return g.conn, nil
+		if err := s.lane.connecting(opening); err != nil {
+			return nil, errors.Join(err, raw.Close())
+		}
+		c := newConn(raw, s.decoder.limit, g, func(p publish) { s.receive(g, p) })
+		return c, g.take(c)
 	})
 	opts.SetConnectionLostHandler(func(_ mqtt.Client, err error) { g.end(err) })
 	client := mqtt.NewClient(opts)
-	if err := wait(ctx, client.Connect(), connectTimeout); err != nil {
+	if err := wait(ctx, client.Connect(), 2*connectTimeout); err != nil {
 		client.Disconnect(0)
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -218,20 +242,23 @@ func (s *session) receive(g *generation, p publish) {
 	}
 }
 
-// resume compares what the broker remembers with what the lane expects.
-func (s *session) resume(ctx context.Context, g *generation, client mqtt.Client) error {
+// resume compares what the broker remembers with what the lane expects. doubtful: an earlier CONNECT was never confirmed,
+// so even a session that is present may have no subscription.
+//
+// The interleaving: the broker makes a new, empty session, and before our SUBSCRIBE is answered the link breaks. The next
+// CONNACK says "session present". Trusting it would leave the lane without any subscription, and ready, for ever.
+func (s *session) resume(ctx context.Context, g *generation, client mqtt.Client, doubtful bool) error {
 	present := g.present.Load()
-	if !present && s.lane.sessionSeen && slices.Equal(s.lane.filters, s.wanted()) {
+	if !present && s.lane.sessionSeen {
 		s.lost()
 	}
 	if err := s.recordPending(ctx); err != nil {
 		return err
 	}
-	if present && slices.Equal(s.lane.filters, s.wanted()) {
-		return nil
-	}
-	if err := s.subscribe(ctx, client, present); err != nil {
-		return err
+	if !present || doubtful || !slices.Equal(s.lane.filters, s.wanted()) {
+		if err := s.subscribe(ctx, client, present); err != nil {
+			return err
+		}
 	}
 	return s.lane.subscribed(ctx, s.wanted())
 }
@@ -242,6 +269,7 @@ func (s *session) lost() {
 	if from.IsZero() {
 		from = s.lane.committedAt
 	}
+	s.lane.sessionSeen = false // of this one; recorded once
 	s.pending = append(s.pending, possibleGap{cause: gapSessionLost, from: from, to: time.Now(), detail: "client id " + s.cfg.ClientID})
 	s.service.metrics.sessionsLost.Inc()
 	s.log.Error("session lost by the broker", "client_id", s.cfg.ClientID, "from", from)
@@ -379,6 +407,7 @@ func (s *session) stop(work context.Context, g *generation) {
 // ended notes what a dropped connection may have cost.
 func (s *session) ended(g *generation, cause error) {
 	s.endedAt = time.Now()
+	s.fresh = g.newSession() && !g.delivered()
 	if errors.Is(cause, errStopped) {
 		return
 	}

@@ -167,7 +167,7 @@ func TestSession_RecordingOfTwoVehiclesEndsAsWritten(t *testing.T) {
 	t.Parallel()
 	broker := testenv.MQTT(t)
 	r := startRig(t, testenv.Postgres(t), broker, func(c *Config) {
-		c.Builtin = []string{"vda5050"}
+		c.Profiles = []string{"vda5050"}
 		c.Sessions[0].Filters = []string{"uagv/v2/HubWorks/+/+"}
 		c.Sessions[0].Hub = "hall"
 	})

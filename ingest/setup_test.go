@@ -132,6 +132,7 @@ func (b *bench) reconnect(present bool) {
 	}
 	b.gen = newGeneration(number)
 	b.gen.present.Store(present)
+	b.gen.answered.Store(true)
 	b.wire = &recorder{}
 	b.gen.conn = newConn(b.wire, b.decoder.limit, b.gen, nil)
 }

@@ -92,7 +92,7 @@ func (t *tail) prepare(batch []item) {
 
 // reconnected: a broker that lost the session starts its packet ids again.
 func (t *tail) reconnected(g *generation) {
-	if !g.present.Load() {
+	if g.newSession() {
 		t.forget()
 	}
 	for _, e := range t.current {

@@ -285,7 +285,7 @@ func (w *writer) scanLane(row pgx.Row) error {
 // finish is the second round trip: decide, write, COMMIT.
 func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error {
 	b := w.batch
-	b.decide(time.Now(), w.outbox.withholding())
+	b.decide(time.Now(), w.txn.Epoch(), w.outbox.withholding())
 	if err := b.build(&w.txn, &w.ids, w.buckets); err != nil {
 		return err
 	}
