@@ -30,6 +30,23 @@ func checkRunbook(t *Tree) []Violation {
 			vs = append(vs, at)
 		}
 	}
+	return append(vs, incomplete(t.File(runbookPath), headings)...)
+}
+
+// incomplete finds sections that leave one of the three questions of a woken person open.
+func incomplete(f *File, headings map[string]Violation) []Violation {
+	var vs []Violation
+	for name, at := range headings {
+		_, section, _ := strings.Cut(string(f.Data), "\n### "+name)
+		section, _, _ = strings.Cut(section, "\n#")
+		for _, question := range []string{"**Means.**", "**Look.**", "**Do.**"} {
+			if !strings.Contains(section, question) {
+				at.Message = fmt.Sprintf("%s does not say %s", name, question)
+				vs = append(vs, at)
+				break
+			}
+		}
+	}
 	return vs
 }
 
