@@ -59,7 +59,7 @@ func New(cfg Config, out Outside) (*Service, error) {
 	for _, stream := range conflicts {
 		out.Log.Warn("profiles expect different things of a stream, the longer time counts", "stream", stream)
 	}
-	s := &Service{cfg: cfg, out: out, metrics: newMetrics(out.Registerer), watched: &watched{}}
+	s := &Service{cfg: cfg, out: out, metrics: newMetrics(out.Registerer, out.Database != nil), watched: &watched{}}
 	if out.Database != nil {
 		s.watched.outbox = &Outbox{}
 	}
