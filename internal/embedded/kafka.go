@@ -133,7 +133,7 @@ func (in kafkaInstall) startNode(ctx context.Context, node kafkaNode, nodes int)
 	if err != nil {
 		return nil, err
 	}
-	classpath := []string{"-cp", filepath.Join(in.jars, "*"), "-Dlog4j2.configurationFile=file:" + logging}
+	classpath := append(in.archive(), "-cp", filepath.Join(in.jars, "*"), "-Dlog4j2.configurationFile=file:"+logging)
 	if err := in.format(ctx, node, classpath, properties); err != nil {
 		return nil, err
 	}
@@ -142,6 +142,15 @@ func (in kafkaInstall) startNode(ctx context.Context, node kafkaNode, nodes int)
 		name: "Kafka node " + strconv.Itoa(node.id), path: in.java, args: append(args, "kafka.Kafka", properties),
 		logPath: filepath.Join(node.dir, "kafka.log"), stop: syscall.SIGTERM, ready: kafkaReady(node.port, nodes),
 	})
+}
+
+// archive is the option for the class archive that `make setup` made. Java ignores one that does not fit.
+func (in kafkaInstall) archive() []string {
+	path := filepath.Join(in.jars, "kafka.jsa")
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	return []string{"-XX:SharedArchiveFile=" + path}
 }
 
 // javaOptions gives one node room to run at speed; three share one small machine.

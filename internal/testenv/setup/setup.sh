@@ -113,6 +113,36 @@ kafka() {
 	rm -rf "$work"
 }
 
+# An archive of Kafka's loaded classes makes each later start three times cheaper (1.2 s of CPU instead of 3.3 s), and the
+# tests start many. Java writes it when a server that ran with this flag ends. Without it everything works, slower.
+kafka_archive() {
+	place=$1/kafka/$kafka_version
+	[ -e "$place/kafka.jsa" ] && return
+	say "preparing fast starts of Kafka"
+	work=$(mktemp -d)
+	cat > "$work/server.properties" <<-END
+		process.roles=broker,controller
+		node.id=1
+		listeners=PLAINTEXT://127.0.0.1:31990,CONTROLLER://127.0.0.1:31991
+		controller.listener.names=CONTROLLER
+		controller.quorum.voters=1@127.0.0.1:31991
+		log.dirs=$work/data
+	END
+	java="java -Xmx256m -XX:+UseSerialGC -Dlog4j2.configurationFile=file:$here/../../embedded/log4j2.yaml"
+	$java -cp "$place/*" kafka.tools.StorageTool format -t aHVic3RhdGUtbG9jYWwxMg -c "$work/server.properties" >/dev/null
+	$java -XX:ArchiveClassesAtExit="$work/kafka.jsa" -cp "$place/*" kafka.Kafka "$work/server.properties" >"$work/log" 2>&1 &
+	server=$!
+	tries=0
+	until grep -q 'Kafka Server started' "$work/log" || [ $tries -ge 600 ]; do
+		tries=$((tries + 1))
+		sleep 0.1
+	done
+	kill -TERM $server 2>/dev/null || true
+	wait $server || true
+	if [ -s "$work/kafka.jsa" ]; then mv "$work/kafka.jsa" "$place/kafka.jsa"; else say "no class archive was written; going on without"; fi
+	rm -rf "$work"
+}
+
 publish() {
 	mkdir -p "$(dirname "$2")"
 	rm -rf "$2.new"
@@ -128,5 +158,6 @@ if [ "$what" != run ]; then
 	mkdir -p "$cache"
 	postgres18 "$cache"
 	kafka "$cache"
+	kafka_archive "$cache"
 fi
 say "everything needed is here"
