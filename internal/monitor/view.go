@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func NewView(rdb redis.UniversalClient, topic string, expect Expectations) *View
 func (v *View) key(parts ...string) string { return v.prefix + strings.Join(parts, "") }
 
 // Resume implements consumer.Store. The lower of both offsets is safe: the gate drops what is read again. A view that
-// holds nothing is built from the start of the topic, whatever the group has committed: it was flushed, or is new.
+// holds nothing although the group has committed was flushed, or is new: it is built from the start of the topic.
 func (v *View) Resume(ctx context.Context, _ string, committed map[int32]int64) (map[int32]consumer.Resume, error) {
 	stored, err := v.Offsets(ctx)
 	if err != nil {
@@ -60,6 +61,8 @@ func (v *View) Resume(ctx context.Context, _ string, committed map[int32]int64) 
 	for partition, c := range committed {
 		s, ok := stored[partition]
 		switch {
+		case !ok && c == consumer.Unknown:
+			resume[partition] = consumer.Resume{Offset: consumer.Unknown, Confirmed: consumer.Unknown}
 		case !ok:
 			resume[partition] = consumer.Resume{Offset: consumer.Earliest, Confirmed: consumer.Unknown}
 		case c == consumer.Unknown:
@@ -71,9 +74,14 @@ func (v *View) Resume(ctx context.Context, _ string, committed map[int32]int64) 
 	return resume, nil
 }
 
-// Process implements consumer.Store. The view is the effect; handle, if there is one, is called after it has moved, so
-// a handler beside the view is told each event at most once.
+// Process implements consumer.Store. The view itself is the effect, in one round trip. A handler beside it, if there is
+// one, is called before the view moves: at least once.
 func (v *View) Process(ctx context.Context, b *consumer.Batch, handle consumer.Handler) error {
+	if handle != nil {
+		if err := v.handleFirst(ctx, b, handle); err != nil {
+			return err
+		}
+	}
 	answer, err := v.apply.Run(ctx, v.rdb, []string{v.prefix}, v.arguments(b)...).StringSlice()
 	if err != nil {
 		return fmt.Errorf("apply %d events to the view: %w", len(b.Deliveries), err)
@@ -92,7 +100,35 @@ func (v *View) Process(ctx context.Context, b *consumer.Batch, handle consumer.H
 		return err
 	}
 	b.Confirmed = offset
-	if accepted := b.Accepted(); handle != nil && len(accepted) > 0 {
+	return nil
+}
+
+// handleFirst gates with what the view holds and hands on what passes.
+func (v *View) handleFirst(ctx context.Context, b *consumer.Batch, handle consumer.Handler) error {
+	streams := b.Streams()
+	pipe := v.rdb.Pipeline()
+	offset := pipe.HGet(ctx, v.key("pos"), strconv.Itoa(int(b.Partition)))
+	numbers := make([]*redis.StringCmd, len(streams))
+	for i, s := range streams {
+		numbers[i] = pipe.HGet(ctx, v.key("d:", s.Device), "p:"+s.Stream)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("read positions of the view: %w", err)
+	}
+	stored, err := strconv.ParseInt(offset.Val(), 10, 64)
+	if err != nil {
+		stored = consumer.Unknown
+	}
+	if b.Confirmed >= 0 && stored < b.Confirmed {
+		return &consumer.BehindError{Confirmed: b.Confirmed, Stored: stored}
+	}
+	positions := make([]devicestate.Position, len(streams))
+	for i := range streams {
+		position, _, _ := strings.Cut(numbers[i].Val(), ":")
+		positions[i] = parsePosition(position)
+	}
+	b.Gate(positions)
+	if accepted := b.Accepted(); len(accepted) > 0 {
 		return handle(ctx, accepted)
 	}
 	return nil

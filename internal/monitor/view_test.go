@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -86,7 +85,7 @@ func (b *bench) apply(ds ...*consumer.Delivery) []devicestate.Outcome {
 	}
 	b.next += int64(len(ds))
 	batch := &consumer.Batch{Partition: 0, Next: b.next, Confirmed: consumer.Unknown, Deliveries: ds}
-	if err := b.Process(b.t.Context(), batch, func(context.Context, []*consumer.Delivery) error { return nil }); err != nil {
+	if err := b.Process(b.t.Context(), batch, nil); err != nil {
 		b.t.Fatal(err)
 	}
 	var out []devicestate.Outcome
@@ -271,11 +270,11 @@ func TestView_GoesOnAtTheLowerOfBothOffsets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.apply(event(1, ago(9)), event(2, ago(8)), event(3, ago(7)))
-	resume, err := b.Resume(t.Context(), "", map[int32]int64{0: 2, 1: 9})
+	resume, err := b.Resume(t.Context(), "", map[int32]int64{0: 2, 1: 9, 2: consumer.Unknown})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[int32]consumer.Resume{0: {Offset: 2, Confirmed: 3}, 1: {Offset: consumer.Earliest, Confirmed: consumer.Unknown}}
+	want := map[int32]consumer.Resume{0: {Offset: 2, Confirmed: 3}, 1: {Offset: consumer.Earliest, Confirmed: consumer.Unknown}, 2: {Offset: consumer.Unknown, Confirmed: consumer.Unknown}}
 	for p, r := range want {
 		if resume[p] != r {
 			t.Errorf("partition %d: %+v, want %+v", p, resume[p], r)
