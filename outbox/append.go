@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hubstate/hubstate/internal/mutant"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -62,7 +63,9 @@ func (t *Txn) Begin(b *pgx.Batch, buckets int, keys []string) {
 	}
 	slices.Sort(t.locked)
 	t.locked = slices.Compact(t.locked)
-	b.Queue(lockBuckets, LockClass, t.locked)
+	if !mutant.On(MutantNoBucketLock) {
+		b.Queue(lockBuckets, LockClass, t.locked)
+	}
 	b.Queue(readCreatedAt).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(&t.createdAt, &t.epoch); err != nil {
 			return fmt.Errorf("read created_at: %w", err)

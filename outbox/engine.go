@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/hubstate/hubstate/internal/mutant"
 )
 
 // engine is the loop of a relay. One goroutine owns all its state; everything slow happens in others and comes back as
@@ -149,12 +151,23 @@ func (f *flow) hasWork() bool {
 
 func (e *engine) send(f *flow, g *group, now time.Time) {
 	f.outstanding, f.since = g, now
+	if mutant.On(MutantCursorBeforeAck) {
+		e.creditEarly(g)
+	}
 	e.limiter.Spend(now, g.records, g.bytes)
 	e.spawn(func() error {
 		e.publish.send(g)
 		e.sent <- g // the engine reads until every group of its own has come back or the client is closed
 		return nil
 	})
+}
+
+// creditEarly is the mutant: the cursor moves when a group is submitted.
+func (e *engine) creditEarly(g *group) {
+	for _, s := range g.segments {
+		s.b.pending.rows++
+		s.b.pending.last = s.w.rows[s.to-1]
+	}
 }
 
 // settle takes the outcome of a group: the acknowledged prefix counts, what stands behind a failure is read again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hubstate/hubstate/internal/mutant"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -19,6 +20,9 @@ func loadIndexes(ctx context.Context, conn *pgx.Conn, claims []claim) (indexes, 
 	buckets := make([]int16, 0, len(claims))
 	for _, c := range claims {
 		buckets = append(buckets, c.bucket)
+	}
+	if mutant.On(MutantForgetSkips) {
+		buckets = nil
 	}
 	if err := ix.loadSkips(ctx, conn, buckets); err != nil {
 		return ix, fmt.Errorf("load skipped ranges: %w", err)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubstate/hubstate/internal/mutant"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 )
 
 // groupLinger keeps franz-go from sending a group before it is whole: ProduceSync buffers all records and then drains at
@@ -46,12 +48,29 @@ func (p *publisher) send(g *group) {
 			records = append(records, &s.w.records[i])
 		}
 	}
-	results := p.client.ProduceSync(context.Background(), records...)
-	failed := failures(results)
+	failed := failures(p.produce(records))
 	for i := range g.segments {
 		g.segments[i].settle(failed)
 	}
 	g.err = firstError(g, failed)
+}
+
+func (p *publisher) produce(records []*kgo.Record) kgo.ProduceResults {
+	if mutant.On(MutantSubmitEarly) && len(records) > 1 {
+		return p.produceEarly(records)
+	}
+	return p.client.ProduceSync(context.Background(), records...)
+}
+
+// produceEarly is the mutant: the second half is submitted while the first is open.
+func (p *publisher) produceEarly(records []*kgo.Record) kgo.ProduceResults {
+	half := len(records) / 2
+	var first, second kgo.ProduceResults
+	var g errgroup.Group
+	g.Go(func() error { second = p.client.ProduceSync(context.Background(), records[half:]...); return nil })
+	g.Go(func() error { first = p.client.ProduceSync(context.Background(), records[:half]...); return nil })
+	_ = g.Wait()
+	return append(first, second...)
 }
 
 func failures(results kgo.ProduceResults) map[*kgo.Record]error {
@@ -73,6 +92,9 @@ func failures(results kgo.ProduceResults) map[*kgo.Record]error {
 func (s *segment) settle(failed map[*kgo.Record]error) {
 	s.acked = s.to - s.from
 	if len(failed) == 0 {
+		return
+	}
+	if mutant.On(MutantStepOver) {
 		return
 	}
 	for i := s.from; i < s.to; i++ {
