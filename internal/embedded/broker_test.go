@@ -230,3 +230,15 @@ func TestBroker_AWillArrivesAfterTheReportsBeforeIt(t *testing.T) {
 		t.Fatalf("the will came after %d of 300 reports", after)
 	}
 }
+
+func TestBroker_AStuckOnlookerHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	url := startBroker(t, embedded.BrokerOptions{})
+	stuck := onlooker(t, url) // QoS 0, and reads nothing any more
+	sub := newSubscriber(t, url)
+	sub.connect(true)
+	pubs := publishPadded(t, url, 10, 2000, 1024)
+	pubs.wait()
+	sub.awaitAll(pubs)
+	_ = stuck.Close()
+}

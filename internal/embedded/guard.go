@@ -128,11 +128,14 @@ func (g *guard) route(packet packets.Packet, gone func() bool, full func(*mqtt.C
 	}
 }
 
-// OnPublishDropped notes a message that found no room, for the routing that is in progress in this very goroutine.
-func (g *guard) OnPublishDropped(_ *mqtt.Client, packet packets.Packet) {
-	if token := packet.Connect.ClientIdentifier; token != "" && packet.FixedHeader.Qos > 0 {
-		g.lost.Store(token, struct{}{})
+// OnPublishDropped notes a message that found no room, for the routing that is in progress in this very goroutine. To a
+// QoS 0 subscription it may be lost: somebody who only looks on must not hold up the publishers.
+func (g *guard) OnPublishDropped(subscriber *mqtt.Client, packet packets.Packet) {
+	token := packet.Connect.ClientIdentifier
+	if token == "" || g.server.Topics.Subscribers(packet.TopicName).Subscriptions[subscriber.ID].Qos == 0 {
+		return
 	}
+	g.lost.Store(token, struct{}{})
 }
 
 // enter waits until every session that matches the topic takes messages, and counts the caller in with all of them at

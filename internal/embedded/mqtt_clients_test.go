@@ -113,8 +113,9 @@ func (s *subscriber) handle(_ mqtt.Client, message mqtt.Message) {
 		message.Ack()
 		return
 	}
-	publisher, text, _ := strings.Cut(string(message.Payload()), " ")
-	number, _ := strconv.Atoi(text)
+	words := strings.Fields(string(message.Payload()))
+	publisher := words[0]
+	number, _ := strconv.Atoi(words[1])
 	if last := s.last[publisher]; number > last {
 		if number != last+1 {
 			s.inversions++ // or a loss; either breaks the promise
@@ -186,14 +187,21 @@ func (s *subscriber) awaitAll(p *publishers) {
 
 // publishers send numbered messages, each in order, 20 at a time unacknowledged.
 type publishers struct {
-	t     *testing.T
-	acked []atomic.Int64
-	done  sync.WaitGroup
+	t       *testing.T
+	acked   []atomic.Int64
+	done    sync.WaitGroup
+	padding string
 }
 
 func publish(t *testing.T, broker string, count, each int) *publishers {
 	t.Helper()
-	p := &publishers{t: t, acked: make([]atomic.Int64, count)}
+	return publishPadded(t, broker, count, each, 0)
+}
+
+// publishPadded sends messages of at least size bytes.
+func publishPadded(t *testing.T, broker string, count, each, size int) *publishers {
+	t.Helper()
+	p := &publishers{t: t, acked: make([]atomic.Int64, count), padding: strings.Repeat("x", size)}
 	for i := range count {
 		client := mqtt.NewClient(clientOptions(broker, fmt.Sprintf("publisher-%d", i)))
 		await(t, "connect a publisher", client.Connect())
@@ -215,7 +223,7 @@ func (p *publishers) run(client mqtt.Client, i, each int) {
 		}
 	})
 	for n := 1; n <= each && client.IsConnectionOpen(); n++ {
-		window <- client.Publish("contract/"+strconv.Itoa(i), 1, false, fmt.Sprintf("%d %d", i, n))
+		window <- client.Publish("contract/"+strconv.Itoa(i), 1, false, fmt.Sprintf("%d %d %s", i, n, p.padding))
 	}
 	close(window)
 	counted.Wait()
@@ -270,4 +278,28 @@ func listenToAll(t *testing.T, broker string) <-chan string {
 	t.Cleanup(func() { client.Disconnect(0) })
 	await(t, "subscribe", client.Subscribe("#", 1, func(_ mqtt.Client, message mqtt.Message) { topics <- message.Topic() }))
 	return topics
+}
+
+// onlooker subscribes with QoS 0 by hand and then never reads again: its window fills, then the broker's send queue.
+func onlooker(t *testing.T, broker string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(broker, "mqtt://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4096)
+	}
+	connect := "\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04look"
+	subscribe := "\x82\x0f\x00\x01\x00\x0acontract/#\x00"
+	for _, packet := range []string{connect, subscribe} {
+		if _, err := conn.Write([]byte(packet)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 16)); err != nil { // CONNACK, SUBACK
+			t.Fatal(err)
+		}
+	}
+	return conn
 }
