@@ -70,13 +70,13 @@ func pipelineFindings(o *Overview) []Finding {
 		add(Bad, p.Consumer.Since, "this monitor does not read the topic: %s", p.Consumer.Reason)
 	}
 	if p.View.OK && p.Kafka.OK && o.AsOf.IsZero() {
-		add(Bad, time.Time{}, "the view is being built: %d records to read", p.Lag)
+		add(Bad, time.Time{}, "the view is being built: %s to read", plural(p.Lag, "record"))
 	}
 	if p.Outbox != nil {
 		list = append(list, outboxFindings(p.Outbox)...)
 	}
 	if !o.AsOf.IsZero() && o.Now.Sub(o.AsOf) > lateAfter && len(list) == 0 {
-		add(Warn, o.AsOf, "this screen is %s old: %d records lie between Kafka and it", short(o.Now.Sub(o.AsOf)), p.Lag)
+		add(Warn, o.AsOf, "this screen is %s old: %s between Kafka and it", short(o.Now.Sub(o.AsOf)), plural(p.Lag, "record"))
 	}
 	return list
 }
@@ -93,20 +93,20 @@ func outboxFindings(b *Outbox) []Finding {
 	oldest := time.Duration(b.OldestMs) * time.Millisecond
 	switch {
 	case b.Relays == 0 && b.Buckets > 0:
-		add(Bad, b.oldestUnpublished(), "no relay is running; %s wait", rows(b))
+		add(Bad, b.oldestUnpublished(), "no relay is running; %s", waiting(b))
 	case b.Outage > 0 && oldest > lateAfter:
-		add(Bad, b.oldestUnpublished(), "the relay cannot publish (%s, %d of %d buckets); %s wait", orUnknown(b.ErrorCode), b.Outage, b.Buckets, rows(b))
+		add(Bad, b.oldestUnpublished(), "the relay cannot publish (%s, %d of %d buckets); %s", orUnknown(b.ErrorCode), b.Outage, b.Buckets, waiting(b))
 	case oldest > lateAfter:
-		add(Warn, b.oldestUnpublished(), "the relay is late; %s wait", rows(b))
+		add(Warn, b.oldestUnpublished(), "the relay is late; %s", waiting(b))
 	}
 	if b.Halted > 0 {
-		add(Bad, time.Time{}, "%d buckets are halted and wait for `relay rebase`", b.Halted)
+		add(Bad, time.Time{}, "%s halted, waiting for `relay rebase`", plural(b.Halted, "bucket"))
 	}
 	if b.LanesAlive < b.Lanes {
 		add(Bad, time.Time{}, "nobody reads from the broker for %s", b.LanesDown)
 	}
 	if b.Dead > 0 {
-		add(Warn, b.AskedAt.Add(-time.Duration(b.DeadOldestMs)*time.Millisecond), "%d dead letters wait for a decision%s", b.Dead, held(b.Held))
+		add(Warn, b.AskedAt.Add(-time.Duration(b.DeadOldestMs)*time.Millisecond), "%s waiting for a decision%s", plural(b.Dead, "dead letter"), held(b.Held))
 	}
 	return list
 }
@@ -118,7 +118,7 @@ func hubFindings(h *Hub) []Finding {
 	}
 	c := &h.Counts
 	if h.Totals.Lost > 0 {
-		add(Bad, questionPipeline, time.Time{}, "%d events were lost inside the pipeline", h.Totals.Lost)
+		add(Bad, questionPipeline, time.Time{}, "%s lost inside the pipeline", were(h.Totals.Lost, "event"))
 	}
 	switch silent := c.Silent + c.ConnectedSilent; {
 	case silent == 0:
@@ -128,19 +128,33 @@ func hubFindings(h *Hub) []Finding {
 		add(Warn, questionDevice, h.FirstSilentAt, "%d of %d devices silent%s", silent, c.Devices, connected(c.ConnectedSilent))
 	}
 	if c.NeverSeen > 0 {
-		add(Warn, questionDevice, time.Time{}, "%d devices known but never heard", c.NeverSeen)
+		add(Warn, questionDevice, time.Time{}, "%s known but never heard", plural(c.NeverSeen, "device"))
 	}
 	if c.ClockSuspect > 0 {
-		add(Warn, questionClock, h.ClockSuspectAt, "%d devices with an implausible clock", c.ClockSuspect)
+		add(Warn, questionClock, h.ClockSuspectAt, "%s with an implausible clock", plural(c.ClockSuspect, "device"))
 	}
 	return list
 }
 
-func rows(b *Outbox) string {
+func waiting(b *Outbox) string {
 	if b.PendingAtMost {
-		return fmt.Sprintf("more than %d rows", b.Pending)
+		return fmt.Sprintf("more than %d rows waiting", b.Pending)
 	}
-	return fmt.Sprintf("%d rows", b.Pending)
+	return plural(b.Pending, "row") + " waiting"
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func were(n int64, noun string) string {
+	if n == 1 {
+		return plural(n, noun) + " was"
+	}
+	return plural(n, noun) + " were"
 }
 
 func held(n int64) string {

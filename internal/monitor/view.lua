@@ -123,7 +123,7 @@ local function apply(i, seen, old)
     if more ~= 0 then
       call('HINCRBY', h, name, text(more))
       if k == 1 then call('ZINCRBY', p .. 'gaps:' .. hub, more, device) end
-      if more > 0 then notes = note(notes, name .. ' ' .. text(more)) end
+      if more > 0 and name ~= 'duplicate' then notes = note(notes, name .. ' ' .. text(more)) end -- a copy is nothing unusual
     end
   end
 
