@@ -24,8 +24,11 @@ func validFilter(f string) bool {
 	return true
 }
 
-func validLane(s string) bool {
-	if s == "" || len(s) > 64 {
+func validLane(s string) bool { return len(s) <= 64 && validName(s) }
+
+// validName: what every part, from MQTT to a URL, can carry unescaped.
+func validName(s string) bool {
+	if s == "" {
 		return false
 	}
 	for _, c := range s {

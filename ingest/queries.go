@@ -148,4 +148,45 @@ WHERE lane = $1 AND term = $2`
 )
 SELECT coalesce(behind.positions / extent.buckets * extent.bytes / greatest(head.position - first.position + 1, 1), 0)::bigint
 FROM behind, extent, head, first`
+
+	readOwed = `SELECT /* ingest.read_owed */ DISTINCT device_id FROM device_state WHERE owed LIMIT $1`
+
+	// After the bucket locks. Served by the primary key.
+	readStates = `SELECT /* ingest.read_states */ device_id, stream, hub_id, epoch, sequence, counter, boot, occurred_at, received_at, clock_suspect,
+  retained, state, missed, late, duplicate, quarantined
+FROM device_state WHERE device_id = ANY ($1) AND ($2 = '' OR stream = $2) AND (owed OR NOT $3::boolean) ORDER BY device_id, stream`
+
+	moveStates = `UPDATE /* ingest.move_states */ device_state d SET hub_id = u.hub, sequence = u.sequence, emitted_at = $5, owed = false, updated_at = clock_timestamp()
+FROM (SELECT unnest($1::text[]) AS device_id, unnest($2::text[]) AS stream, unnest($3::text[]) AS hub, unnest($4::bigint[]) AS sequence) u
+WHERE d.device_id = u.device_id AND d.stream = u.stream`
+
+	markReboot = `UPDATE /* ingest.mark_reboot */ device_state SET reboot_pending = true, updated_at = clock_timestamp() WHERE device_id = $1 AND stream = $2`
+
+	insertAudit = `INSERT /* ingest.insert_audit */ INTO audit (actor, action, subject, reason, detail) VALUES ($1, $2, $3, $4, coalesce($5::jsonb, '{}'))`
+
+	listGaps = `SELECT /* ingest.list_gaps */ id, device_id, stream, boot, from_counter, to_counter, arrived_late, missing::text, detected_at, closed_at
+FROM stream_gap WHERE ($1 = '' OR device_id = $1) AND (closed_at IS NULL OR $2) ORDER BY id DESC LIMIT $3`
+
+	listPossibleGaps = `SELECT /* ingest.list_possible_gaps */ id, lane, cause, from_at, to_at, detail FROM possible_gap ORDER BY id DESC LIMIT $1`
+
+	listLanes = `SELECT /* ingest.list_lanes */ lane, owner, term, extract(epoch FROM lease_until - clock_timestamp())::float8, batch,
+  greatest(coalesce(octet_length(tail), 0) - 2, 0) / $1::bigint, committed_at, session_seen, filters,
+  applied, duplicate, late, coalesced, discarded, ignored, quarantined,
+  (SELECT count(*) FROM possible_gap g WHERE g.lane = l.lane AND g.cause = 'broker_dropped')
+FROM ingest_lane l ORDER BY lane`
+
+	readTotals = `SELECT /* ingest.read_totals */ (SELECT count(*) FROM stream_gap WHERE closed_at IS NULL),
+  (SELECT count(*) FROM ingest_reject WHERE decided_at IS NULL), (SELECT coalesce(sum(rejected), 0)::bigint FROM ingest_reject_overflow),
+  (SELECT count(*) FROM device_state WHERE owed)`
+
+	listRejects = `SELECT /* ingest.list_rejects */ id, lane, topic, device_id, stream, reason, detail, octet_length(payload)::bigint, retained, received_at,
+  decided_by, decided_at, decision
+FROM ingest_reject WHERE ($1 = '' OR device_id = $1) AND ($2 = '' OR reason = $2) AND (decided_at IS NULL OR $3) ORDER BY id LIMIT $4`
+
+	readReject = `SELECT /* ingest.read_reject */ id, lane, topic, device_id, stream, reason, detail, octet_length(payload)::bigint, retained, received_at,
+  decided_by, decided_at, decision, payload
+FROM ingest_reject WHERE id = $1`
+
+	decideRejects = `UPDATE /* ingest.decide_rejects */ ingest_reject SET decided_by = $2, decided_at = clock_timestamp(), decision = $3
+WHERE id = ANY ($1) AND decided_at IS NULL`
 )

@@ -77,6 +77,9 @@ func (s *Service) Run(ctx context.Context) error {
 	for _, cfg := range s.cfg.Sessions {
 		s.setLane(cfg.Lane, "standby", errors.New("starting"))
 	}
+	sweep := &owedSweep{restater: newRestater(s.pool, s.buckets), outbox: s.outbox, metrics: s.metrics,
+		report: func(err error) { s.log.Warn("owed events not emitted", "error", err) }}
+	group.Go(func() error { return sweep.run(ctx) })
 	for _, cfg := range s.cfg.Sessions {
 		group.Go(func() error { return s.runLane(ctx, cfg) })
 	}

@@ -45,7 +45,8 @@ type writer struct {
 	guilty int
 
 	flushes chan chan struct{}
-	reached func(step) // tests stop here and there; nil otherwise
+	also    func(*pgx.Batch) // commits with the batch; nil = nothing
+	reached func(step)       // tests stop here and there; nil otherwise
 }
 
 // step is a place in a batch where the world may end.
@@ -298,6 +299,9 @@ func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error
 	b.gaps.queue(&w.two)
 	b.fills.queue(&w.two)
 	b.rejects.queue(&w.two, w.lane.name, w.cfg.Rejects())
+	if w.also != nil {
+		w.also(&w.two)
+	}
 	w.tail = w.lane.tail.with(w.tail[:0], items)
 	w.two.Queue(updateLane, w.lane.name, w.lane.term, w.lane.batch+1, w.tail, w.lane.ttl.Microseconds(),
 		b.counts[devicestate.Applied], b.counts[devicestate.Duplicate], b.counts[devicestate.Late], b.counts[devicestate.Coalesced],

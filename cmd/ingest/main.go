@@ -17,6 +17,6 @@ func newRoot() *cobra.Command {
 		Use:   "ingest",
 		Short: "Take device reports from MQTT into PostgreSQL without losing one, and look after what could not be applied",
 	}
-	root.AddCommand(newRun(), newConfig())
+	root.AddCommand(newRun(), newConfig(), newProfile(), newRejects(), newGaps(), newStatus(), newAcceptReboot(), newRestate(), newMove())
 	return root
 }
