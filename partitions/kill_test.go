@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,9 +172,7 @@ func (s *killScene) admin(t *testing.T) *pgx.Conn {
 // runChild takes a turn in a process of its own.
 func (f *fixture) runChild(point string) (passed []string, err error) {
 	f.Helper()
-	cmd := exec.CommandContext(f.Context(), os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), childEnv+"="+point, childURL+"="+f.url, childDir+"="+string(f.dir), childOffset+"="+f.clock.offset.String())
-	out, err := cmd.CombinedOutput()
+	out, err := f.child(point).CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), childPointMark); ok {
 			passed = append(passed, name)

@@ -132,13 +132,14 @@ func (p *planner) wanted() []span {
 
 func (p *planner) discardUnlessWanted(part *Partition, wanted []span) {
 	r := part.span()
-	reach := wanted[len(wanted)-1].To
 	switch {
 	case slices.ContainsFunc(wanted, r.equal):
+	case slices.ContainsFunc(wanted, r.overlaps):
+		p.add(Discard, part.Name, r, "it does not fit the interval of %s", p.Interval)
 	case r.endedAt(p.at) && p.unsettled() != "": // it may be its time again when the clock is set right
 	case r.endedAt(p.at):
 		p.add(Discard, part.Name, r, "its time passed without a row")
-	case r.From.Before(reach) || !r.equal(p.slot(r.From)):
+	case !r.equal(p.slot(r.From)): // beyond the runway
 		p.add(Discard, part.Name, r, "it does not fit the interval of %s", p.Interval)
 	}
 }

@@ -40,7 +40,7 @@ func (w *world) tick() {
 	fmt.Fprintf(&w.log, "at %s\n", w.now.Format("2006-01-02 15:04 MST"))
 	for round := 1; w.round(); round++ {
 		if round == maxRounds {
-			w.t.Fatalf("at %s: no end after %d rounds", stamp(w.now), round)
+			w.t.Fatalf("at %s: no end after %d rounds:\n%s", stamp(w.now), round, w.log.String())
 		}
 	}
 	w.state.SteadySince = w.state.Steady(w.now, w.spec)
