@@ -123,6 +123,39 @@ func publishAll(t testing.TB, c mqtt.Client, topic string, qos byte, payloads ..
 	}
 }
 
+const (
+	waitLong  = 20 * time.Second
+	testCheck = 100 * time.Millisecond
+)
+
+// stays checks for half a second that nothing changes.
+func stays(t testing.TB, check func() error) {
+	t.Helper()
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err := check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func scalar(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) int64 {
+	t.Helper()
+	var n int64
+	if err := pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// large are reports of 8 KB.
+func large(from, to int) []string {
+	var list []string
+	for i := from; i <= to; i++ {
+		list = append(list, fmt.Sprintf(`{"seq":%d,"state":{"n":%d,"x":%q}}`, i, i, strings.Repeat("x", 8000)))
+	}
+	return list
+}
+
 func seqs(from, to int) []string {
 	var list []string
 	for i := from; i <= to; i++ {
