@@ -1,6 +1,9 @@
 package oracle
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // checkEffects holds what the consumer handled against the first deliveries.
 func (c *checker) checkEffects(stream int) {
@@ -111,7 +114,7 @@ func (c *checker) checkScreen(stream int) {
 		c.result.report(StaleScreen, stream, s.Report, "not on the screen")
 	case shown.Epoch != s.Epoch || shown.Sequence != s.Sequence:
 		c.result.report(StaleScreen, stream, s.Report, "shown at %d/%d, stored at %d/%d", shown.Epoch, shown.Sequence, s.Epoch, s.Sequence)
-	case !shown.ReceivedAt.Equal(s.ReceivedAt):
+	case shown.ReceivedAt.Sub(s.ReceivedAt).Abs() >= time.Millisecond: // a screen need not be finer
 		c.result.report(StaleScreen, stream, s.Report, "shown as received at %s, stored %s", shown.ReceivedAt, s.ReceivedAt)
 	}
 }

@@ -56,11 +56,13 @@ func readDevice(ctx context.Context, base, device, stream string) (shown oracle.
 		return shown, false, nil
 	}
 	var page struct {
-		Streams []struct {
-			Stream   string
-			Epoch    int64
-			Sequence int64
-			Received time.Time `json:"received_at"`
+		Device struct {
+			Streams []struct {
+				Stream   string
+				Epoch    int64
+				Sequence int64
+				Received time.Time `json:"received_at"`
+			}
 		}
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -69,7 +71,7 @@ func readDevice(ctx context.Context, base, device, stream string) (shown oracle.
 	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil {
 		return shown, false, fmt.Errorf("device %s: %w", device, err)
 	}
-	for _, s := range page.Streams {
+	for _, s := range page.Device.Streams {
 		if s.Stream == stream {
 			return oracle.Shown{Epoch: s.Epoch, Sequence: s.Sequence, ReceivedAt: s.Received}, true, nil
 		}
