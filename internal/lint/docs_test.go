@@ -114,7 +114,8 @@ func hideMachine(help string) string {
 	if host, err := os.Hostname(); err == nil && host != "" {
 		help = strings.ReplaceAll(help, host, "HOSTNAME")
 	}
-	return help
+	dataDir := regexp.MustCompile(`(\(HUBSTATE_DATA_DIR\)) \(default "[^"]*"\)`)
+	return dataDir.ReplaceAllString(help, "$1 (default: below the user's data directory)")
 }
 
 // compareGenerated compares, or with -update replaces, what follows the marker in the page.
