@@ -117,7 +117,7 @@ func TestConfig_NamesAllProblems(t *testing.T) {
 // testConfig is a small hub on free ports. Its data lie where user postgres can reach them.
 func testConfig(t *testing.T) *config {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hubstate-hub-") //nolint:usetesting // t.TempDir is closed to other users
+	dir, err := os.MkdirTemp("", "hubstate-hub-") // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func (g *guard) OnWill(client *mqtt.Client, will mqtt.Will) (mqtt.Will, error) {
 	never := func() bool { return false }
 	notFull := func(*mqtt.Client, *session) bool { return false }
 	if g.route(packet, never, notFull) != nil {
-		return will, nil //nolint:nilerr // mochi refuses such a packet: let it treat its will as it likes
+		return will, nil // mochi refuses such a packet: let it treat its will as it likes
 	}
 	return mqtt.Will{TopicName: sentWillTopic}, nil
 }

@@ -19,7 +19,7 @@ func FreePort() (int, error) {
 	var lastErr error
 	for range 100 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		listener, err := net.Listen("tcp", loopback(port)) //nolint:noctx // binding to loopback does not wait
+		listener, err := net.Listen("tcp", loopback(port))
 		if err != nil {
 			lastErr = err
 			continue

@@ -141,7 +141,7 @@ func stopAtEnd(t *testing.T, stop func(context.Context) error) {
 // serverDir is a directory that the user PostgreSQL runs as can reach.
 func serverDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hubstate-embedded-") //nolint:usetesting // t.TempDir is closed to other users
+	dir, err := os.MkdirTemp("", "hubstate-embedded-") // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}
