@@ -20,8 +20,8 @@ const yearEnv = "HUBSTATE_TEST_PARTITIONS"
 // load is writers and a relay that run for as long as a test wants.
 type load struct {
 	f       *fixture
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
+	stop    [2]context.CancelFunc // writers, relay
+	wg      [2]sync.WaitGroup
 	mu      sync.Mutex
 	err     error
 	commits []time.Duration
@@ -34,14 +34,15 @@ type load struct {
 
 // startLoad runs two writers, each with batches of 20 rows of its own devices, and one relay over all buckets.
 func (f *fixture) startLoad() *load {
-	ctx, stop := context.WithCancel(f.Context())
-	l := &load{f: f, stop: stop, last: map[int16]int64{}}
+	writing, stopWriting := context.WithCancel(f.Context())
+	relaying, stopRelaying := context.WithCancel(f.Context())
+	l := &load{f: f, stop: [2]context.CancelFunc{stopWriting, stopRelaying}, last: map[int16]int64{}}
 	for w := range 2 {
 		conn := f.connect("hubstate_ingest")
-		l.wg.Go(func() { l.fail(l.write(ctx, conn, w)) })
+		l.wg[0].Go(func() { l.fail(l.write(writing, conn, w)) })
 	}
 	conn := f.connect("hubstate_relay")
-	l.wg.Go(func() { l.fail(l.relay(ctx, conn)) })
+	l.wg[1].Go(func() { l.fail(l.relay(relaying, conn)) })
 	return l
 }
 
@@ -72,8 +73,8 @@ func (l *load) write(ctx context.Context, conn *pgx.Conn, writer int) error {
 	return nil
 }
 
-// relay sweeps all buckets after their cursors, as outbox.Relay does, and moves the cursors. It goes on until it has
-// seen everything that was written before the stop.
+// relay sweeps all buckets after their cursors, as outbox.Relay does, and moves the cursors. Told to stop it goes on until
+// it finds nothing more.
 func (l *load) relay(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		stopping := ctx.Err() != nil
@@ -81,17 +82,11 @@ func (l *load) relay(ctx context.Context, conn *pgx.Conn) error {
 		if err != nil {
 			return fmt.Errorf("relay: %w", err)
 		}
-		if stopping && n == 0 && l.caughtUp() {
+		if stopping && n == 0 {
 			return nil
 		}
 		_ = sleep(ctx, 5*time.Millisecond)
 	}
-}
-
-func (l *load) caughtUp() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.read >= l.written
 }
 
 func (l *load) sweep(ctx context.Context, conn *pgx.Conn) (int, error) {
@@ -129,11 +124,16 @@ func (l *load) sweep(ctx context.Context, conn *pgx.Conn) (int, error) {
 	return n, err
 }
 
-// end stops the load and returns it at rest.
+// end stops the writers, then the relay when it has seen all that they wrote.
 func (l *load) end() {
 	l.f.Helper()
-	l.stop()
-	l.wg.Wait()
+	for i := range l.stop {
+		l.stop[i]()
+		l.wg[i].Wait()
+	}
+	if l.read != l.written {
+		l.f.Errorf("%d rows written, the relay saw %d", l.written, l.read)
+	}
 	if l.err != nil {
 		l.f.Fatal(l.err)
 	}
