@@ -167,3 +167,32 @@ func (l *lane) recordGap(ctx context.Context, g possibleGap) error {
 	}
 	return nil
 }
+
+// brokerDropped is the broker's drop counter as it was last read; known is false when it never was.
+func (l *lane) brokerDropped(ctx context.Context) (n int64, known bool, err error) {
+	var stored *int64
+	if err := l.pool.QueryRow(ctx, readDropped, l.name).Scan(&stored); err != nil {
+		return 0, false, fmt.Errorf("read drop counter of lane %s: %w", l.name, err)
+	}
+	if stored == nil {
+		return 0, false, nil
+	}
+	return *stored, true, nil
+}
+
+// setBrokerDropped keeps a reading and, in the same transaction, the gap that it shows (nil = none).
+func (l *lane) setBrokerDropped(ctx context.Context, n int64, gap *possibleGap) error {
+	return pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, writeDropped, l.name, l.term, n)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = errLaneLost
+		}
+		if err == nil && gap != nil {
+			_, err = tx.Exec(ctx, insertPossibleGap, l.name, gap.cause, instant(gap.from), gap.to, gap.detail)
+		}
+		if err != nil {
+			return fmt.Errorf("record drop counter of lane %s: %w", l.name, err)
+		}
+		return nil
+	})
+}

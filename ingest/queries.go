@@ -187,4 +187,8 @@ FROM ingest_reject WHERE id = $1`
 
 	decideRejects = `UPDATE /* ingest.decide_rejects */ ingest_reject SET decided_by = $2, decided_at = clock_timestamp(), decision = $3
 WHERE id = ANY ($1) AND decided_at IS NULL`
+
+	readDropped = `SELECT /* ingest.read_dropped */ broker_dropped FROM ingest_lane WHERE lane = $1`
+
+	writeDropped = `UPDATE /* ingest.write_dropped */ ingest_lane SET broker_dropped = $3 WHERE lane = $1 AND term = $2`
 )

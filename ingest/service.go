@@ -115,6 +115,16 @@ func (s *Service) announce() {
 	}
 }
 
+// watchesBroker: of all sessions at one broker the first watches its counters.
+func (s *Service) watchesBroker(cfg SessionConfig) bool {
+	for _, c := range s.cfg.Sessions {
+		if c.URL == cfg.URL {
+			return c.Lane == cfg.Lane
+		}
+	}
+	return false
+}
+
 // runLane holds one lane whenever it is ours, and waits as a standby while it is not.
 func (s *Service) runLane(ctx context.Context, cfg SessionConfig) error {
 	l := &lane{name: cfg.Lane, owner: s.cfg.Instance, ttl: s.cfg.Lease, pool: s.pool}

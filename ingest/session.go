@@ -56,6 +56,9 @@ func (s *session) run(ctx context.Context) error {
 	defer cancel()
 	group, both := errgroup.WithContext(work)
 	group.Go(func() error { return s.writer.run(both) })
+	if s.service.watchesBroker(s.cfg) {
+		group.Go(func() error { return (&drops{session: s}).run(both) })
+	}
 	group.Go(func() error {
 		defer cancel() // the writer has nothing left to do
 		stop, done := mergeDone(ctx, both)
