@@ -122,9 +122,7 @@ func testConfig(t *testing.T) *config {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	cfg := defaultConfig()
-	cfg.DataDir, cfg.PageAddr, cfg.AdminAddr, cfg.Devices, cfg.Every = dir, "127.0.0.1:0", "127.0.0.1:0", 12, 100*time.Millisecond
-	return cfg
+	return smallConfig(dir)
 }
 
 func needReal(t *testing.T) {
