@@ -11,6 +11,7 @@ import (
 // config is everything a monitor process reads.
 type config struct {
 	monitor.Config
+	kafkaLogin
 	AdminAddr string `koanf:"admin_addr" help:"address of /metrics, /healthz and /readyz, host:port"`
 	Pprof     bool   `koanf:"pprof" help:"serve /debug/pprof on admin_addr"`
 	LogLevel  string `koanf:"log_level" help:"debug, info, warn or error"`
@@ -31,6 +32,7 @@ func load(flags *pflag.FlagSet) (config, error) {
 	p.Merge("", cfg.Validate())
 	_, err := monitor.LoadProfiles(cfg.Profiles)
 	p.Merge("", err)
+	cfg.validate(&p)
 	if cfg.AdminAddr != "" {
 		p.HostPort("admin_addr", cfg.AdminAddr)
 	}

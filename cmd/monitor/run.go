@@ -40,6 +40,10 @@ func newRun() *cobra.Command {
 
 func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	redis.SetLogger(quiet{log})
+	kafka, err := cfg.options()
+	if err != nil {
+		return err
+	}
 	reg := ops.NewRegistry()
 	admin := ops.NewAdmin(cfg.AdminAddr, reg, log)
 	if cfg.Pprof {
@@ -57,6 +61,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	}
 	m, err := monitor.New(cfg.Config, monitor.Outside{
 		Log: log, Registerer: reg, Database: pool, Reading: admin.Condition("reading"), Serving: admin.Condition("view"),
+		Kafka: kafka,
 	})
 	if err != nil {
 		return err
