@@ -32,7 +32,7 @@ func (f *fixture) openOverBorder(device string) *borderWriter {
 
 func (w *borderWriter) commit(f *fixture, device string) {
 	f.Helper()
-	if err := insert(f.Context(), w.tx, w.txn, []string{device}); err != nil {
+	if err := insert(f.Context(), w.tx, w.txn, message(device, 0)); err != nil {
 		f.Fatal(err)
 	}
 	if err := w.tx.Commit(f.Context()); err != nil {
@@ -88,7 +88,7 @@ func TestSeal_NaiveOrderLosesARow(t *testing.T) {
 	first := f.state().Partitions[0].Name
 	late := f.openOverBorder("dawdler")
 	f.clock.forward(step)
-	if err := insert(t.Context(), late.tx, late.txn, []string{"dawdler"}); err != nil {
+	if err := insert(t.Context(), late.tx, late.txn, message("dawdler", 0)); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

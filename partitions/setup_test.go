@@ -162,9 +162,26 @@ func (f *fixture) write(conn *pgx.Conn, devices ...string) {
 }
 
 func appendRows(ctx context.Context, conn *pgx.Conn, buckets int, devices ...string) error {
+	messages := make([]*outbox.Message, len(devices))
+	for i, device := range devices {
+		messages[i] = message(device, int64(i))
+	}
+	return appendMessages(ctx, conn, buckets, messages)
+}
+
+func appendMessages(ctx context.Context, conn *pgx.Conn, buckets int, messages []*outbox.Message) error {
 	for try := 1; ; try++ {
 		txn := &outbox.Txn{}
-		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return appendIn(ctx, tx, txn, buckets, devices) })
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			keys := make([]string, len(messages))
+			for i, m := range messages {
+				keys[i] = m.AggregateID
+			}
+			if err := begin(ctx, tx, txn, buckets, keys); err != nil {
+				return err
+			}
+			return insert(ctx, tx, txn, messages...)
+		})
 		if err == nil || try == 5 || !missingPartition(err) {
 			return err
 		}
@@ -181,16 +198,9 @@ func begin(ctx context.Context, tx pgx.Tx, txn *outbox.Txn, buckets int, devices
 	return tx.SendBatch(ctx, &b).Close()
 }
 
-func appendIn(ctx context.Context, tx pgx.Tx, txn *outbox.Txn, buckets int, devices []string) error {
-	if err := begin(ctx, tx, txn, buckets, devices); err != nil {
-		return err
-	}
-	return insert(ctx, tx, txn, devices)
-}
-
-func insert(ctx context.Context, tx pgx.Tx, txn *outbox.Txn, devices []string) error {
-	for i, device := range devices {
-		if err := txn.Append(message(device, int64(i))); err != nil {
+func insert(ctx context.Context, tx pgx.Tx, txn *outbox.Txn, messages ...*outbox.Message) error {
+	for _, m := range messages {
+		if err := txn.Append(m); err != nil {
 			return err
 		}
 	}
