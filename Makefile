@@ -6,6 +6,8 @@ MAKEFLAGS += --no-print-directory
 SCENARIO ?= smoke
 TIME     ?= 30s
 SEED     ?=
+RUNS     ?= 20
+STEPS    ?= 60
 BASE     ?=
 DIR      ?=
 JSON     ?=
@@ -68,9 +70,14 @@ test/race: ## the tests of RACE_PACKAGES with the race detector, short variants
 test/integration: setup ## the suites on real parts with PostgreSQL 15 (make test takes the newest); a missing part fails
 	@CI=true HUBSTATE_TEST_POSTGRES_VERSION=15 go test -count=1 -timeout 20m $(INTEGRATION_PACKAGES)
 
+.PHONY: test/long
+test/long: setup ## the long variants of the tests too (HUBSTATE_TEST_LONG=1), minutes each
+	@HUBSTATE_TEST_LONG=1 go test -count=1 -timeout 0 ./...
+
 .PHONY: test/model
-test/model: ## random histories of the outbox against a model; SEED=n repeats one, TIME=10m goes on longer
-	@HUBSTATE_MODEL_SEED=$(SEED) HUBSTATE_MODEL_TIME=$(TIME) go test -count=1 -timeout 0 -run Model -v ./outbox/...
+test/model: ## random histories of the outbox against a model; SEED=n repeats one, RUNS=100, STEPS=200
+	@HUBSTATE_MODEL_SEED=$(SEED) HUBSTATE_MODEL_RUNS=$(RUNS) HUBSTATE_MODEL_STEPS=$(STEPS) \
+		go test -count=1 -timeout 0 -run TestModel_RandomHistories ./outbox
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for TIME=30s
