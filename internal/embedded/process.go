@@ -149,13 +149,14 @@ func (p *Process) signalTree(sig syscall.Signal) error {
 		return errNotRunning
 	}
 	var errs []error
-	for _, pid := range tree(p.PID()) {
+	pids := tree(p.PID())
+	for _, pid := range pids {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			errs = append(errs, err)
 		}
 	}
 	if sig == syscall.SIGKILL {
-		waitGone(tree(p.PID()))
+		waitGone(pids) // a backend that lives on would keep the shared memory, and the next start would refuse
 	}
 	return errors.Join(errs...)
 }
