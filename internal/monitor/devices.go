@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -99,7 +100,7 @@ func (v *View) Rows(ctx context.Context, ids []string, q Question) ([]Row, error
 		missed[len(rows)] = pipe.ZScore(ctx, v.key("gaps:", f[0]), id)
 		rows = append(rows, row(id, f, q))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read gaps: %w", err)
 	}
 	for i := range rows {

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ func TestView_KeepsThePromisesOfAConsumerStore_C1(t *testing.T) {
 			Position: func(t *testing.T, device string) devicestate.Position {
 				v := NewView(rdb, topic, e)
 				text, err := rdb.HGet(t.Context(), v.key("d:", device), "p:state").Result()
-				if err != nil && err != redis.Nil {
+				if err != nil && !errors.Is(err, redis.Nil) {
 					t.Fatal(err)
 				}
 				if len(text) < positionSize {

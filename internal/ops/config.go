@@ -150,7 +150,7 @@ func (l *layers) decode(dst any) {
 
 // addDecodeErrors reports the leaves of mapstructure's tree: joined errors inside wrappers inside joined errors.
 func (l *layers) addDecodeErrors(err error) {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this walks the tree itself: errors.As would skip to the first leaf
 	case nil:
 	case interface{ Unwrap() []error }:
 		for _, child := range e.Unwrap() {
@@ -188,11 +188,6 @@ func (l *layers) addUnknown(parent string, keys []string) {
 	for _, key := range keys {
 		l.problems.Addf("%s%s: unknown key in %s", parent, key, l.path)
 	}
-}
-
-func isDecodeError(err error) bool {
-	var field *mapstructure.DecodeError
-	return errors.As(err, &field)
 }
 
 func (l *layers) sourceOf(key string) string {
