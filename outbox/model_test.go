@@ -51,7 +51,7 @@ const (
 var stepNames = [numSteps]string{"append", "open-slow", "close-slow", "start", "stop", "crash", "freeze", "thaw", "refuse", "time-out", "disconnect", "not-leader", "poison", "discard", "pause"}
 
 // weights make histories that flow: faults are rarer than rows.
-var weights = [numSteps]int{20, 5, 6, 7, 2, 4, 3, 5, 4, 3, 3, 2, 2, 2, 8}
+var weights = [numSteps]int{20, 5, 6, 7, 2, 4, 5, 5, 4, 3, 3, 2, 2, 2, 10}
 
 func draw(rng *rand.Rand, n int) []step {
 	total := 0
@@ -135,5 +135,5 @@ func newWorld(t *testing.T) *world {
 		b.admin(`INSERT INTO model_device VALUES ($1, 0)`, "d"+strconv.Itoa(d))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &world{b: b, t: t, kafka: cluster, ctx: ctx, cancel: cancel, seen: newTopicModel(b)}
+	return &world{b: b, t: t, kafka: cluster, ctx: ctx, cancel: cancel, seen: newTopicModel(b), cursors: make(map[int][2]int64)}
 }

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -55,6 +56,9 @@ ORDER BY o.position`
 
 // check holds after every step.
 func (w *world) check() error {
+	if err := w.forward(); err != nil {
+		return err
+	}
 	passed, err := w.passed()
 	if err != nil {
 		return err
@@ -79,6 +83,29 @@ func (w *world) check() error {
 		}
 	}
 	return w.noInnocentDead()
+}
+
+// forward: no cursor and no term ever goes back, whoever writes (O3).
+func (w *world) forward() error {
+	conn, err := pgx.Connect(context.Background(), w.b.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.Background())
+	rows, err := conn.Query(context.Background(), `SELECT bucket, cursor, term FROM outbox_bucket`)
+	if err != nil {
+		return err
+	}
+	var bucket int
+	var at [2]int64
+	_, err = pgx.ForEachRow(rows, []any{&bucket, &at[0], &at[1]}, func() error {
+		if before := w.cursors[bucket]; at[0] < before[0] || at[1] < before[1] {
+			return fmt.Errorf("O3: bucket %d went from cursor and term %v back to %v", bucket, before, at)
+		}
+		w.cursors[bucket] = at
+		return nil
+	})
+	return err
 }
 
 func (w *world) passed() (map[int64]string, error) {
@@ -146,8 +173,8 @@ func (w *world) settle() error {
 		if halted > 0 {
 			return fmt.Errorf("O3: %d buckets halted although nothing was restored", halted)
 		}
-		if pending == 0 {
-			return w.ends()
+		if pending == 0 { // the last rows may have been decided after the topic was read
+			return errors.Join(w.check(), w.arrived())
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("O5: %d rows have no fate 30 s after everything was healed", pending)
@@ -155,7 +182,20 @@ func (w *world) settle() error {
 	}
 }
 
-// ends compares the last delivered event of each device with the last committed one; a dead, discarded or parked tail is excused.
+// arrived waits for the topic's reader: parked rows may have been released a moment ago.
+func (w *world) arrived() error {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		w.seen.poll()
+		err := w.ends()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// ends compares the last delivered event of each device with the last committed one; a dead or parked tail
+// is excused, also when what stood before it was superseded by it.
 func (w *world) ends() error {
 	conn, err := pgx.Connect(context.Background(), w.b.url)
 	if err != nil {
@@ -163,7 +203,8 @@ func (w *world) ends() error {
 	}
 	defer conn.Close(context.Background())
 	rows, err := conn.Query(context.Background(), `SELECT o.aggregate_id, max(o.sequence) FROM outbox o
-WHERE NOT EXISTS (SELECT FROM outbox_dead d WHERE d.position = o.position AND d.state <> 'published') GROUP BY 1`)
+WHERE NOT EXISTS (SELECT FROM outbox_dead d WHERE d.position = o.position AND d.state <> 'published')
+  AND NOT EXISTS (SELECT FROM outbox_skipped s WHERE s.aggregate_id = o.aggregate_id AND o.sequence BETWEEN s.from_sequence AND s.to_sequence) GROUP BY 1`)
 	if err != nil {
 		return err
 	}
@@ -171,7 +212,7 @@ WHERE NOT EXISTS (SELECT FROM outbox_dead d WHERE d.position = o.position AND d.
 	var want int64
 	_, err = pgx.ForEachRow(rows, []any{&device, &want}, func() error {
 		if got := w.seen.last[device]; got < want {
-			return fmt.Errorf("O5: %s ends at %d on the topic, at %d in the database", device, got, want)
+			return fmt.Errorf("O5: %s ends at %d on the topic, at %d in the database: %s", device, got, want, w.fates(device))
 		}
 		return nil
 	})
@@ -194,4 +235,23 @@ func (w *world) rows() int {
 		w.t.Error(err)
 	}
 	return n
+}
+
+// fates says what the database knows of a device's rows, for the report of a broken promise.
+func (w *world) fates(device string) (report string) {
+	conn, err := pgx.Connect(context.Background(), w.b.url)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close(context.Background())
+	err = conn.QueryRow(context.Background(), `SELECT format('cursor %s; rows %s; dead %s; skipped %s; superseded %s',
+ (SELECT cursor FROM outbox_bucket WHERE bucket = (SELECT min(bucket) FROM outbox WHERE aggregate_id = $1)),
+ (SELECT string_agg(sequence || '@' || position, ' ' ORDER BY position) FROM outbox WHERE aggregate_id = $1),
+ (SELECT string_agg(sequence || ':' || state || ':' || error_code || ':' || coalesce(decision, '') || ':' || parks, ' ' ORDER BY position) FROM outbox_dead WHERE aggregate_id = $1),
+ (SELECT string_agg(from_sequence || '-' || to_sequence || ':' || reason, ' ' ORDER BY from_sequence) FROM outbox_skipped WHERE aggregate_id = $1),
+ (SELECT string_agg(from_sequence || '-' || to_sequence, ' ' ORDER BY from_sequence) FROM outbox_superseded WHERE aggregate_id = $1))`, device).Scan(&report)
+	if err != nil {
+		return err.Error()
+	}
+	return report
 }

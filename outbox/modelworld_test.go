@@ -48,6 +48,8 @@ type world struct {
 	cancel context.CancelFunc
 	seen   *topicModel
 
+	cursors map[int][2]int64 // cursor and term of each bucket at the last check
+
 	relays  [3]*modelRelay
 	retired []*modelRelay
 	started int
@@ -93,7 +95,7 @@ func (w *world) do(s step) {
 	case stepDiscard:
 		w.b.admin(`UPDATE outbox_dead SET state = 'releasing', decision = 'discard' WHERE state = 'dead' AND parks`)
 	case stepPause:
-		time.Sleep(time.Duration(s.a%150) * time.Millisecond) // the world goes on by itself meanwhile
+		time.Sleep(time.Duration(s.a%300) * time.Millisecond) // the world goes on by itself meanwhile
 	default:
 		w.fault(s)
 	}
