@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/parquet-go/parquet-go"
 )
 
@@ -172,7 +171,14 @@ func uuidValue(raw []byte) (parquet.Value, error) {
 	if err := width(raw, 16); err != nil {
 		return parquet.Value{}, err
 	}
-	return parquet.ByteArrayValue([]byte(pgtype.UUID{Bytes: [16]byte(raw), Valid: true}.String())), nil
+	text := make([]byte, 36)
+	hex.Encode(text[0:8], raw[0:4])
+	hex.Encode(text[9:13], raw[4:6])
+	hex.Encode(text[14:18], raw[6:8])
+	hex.Encode(text[19:23], raw[8:10])
+	hex.Encode(text[24:36], raw[10:16])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return parquet.ByteArrayValue(text), nil
 }
 
 func uuidRaw(dst []byte, v parquet.Value) ([]byte, error) {

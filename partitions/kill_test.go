@@ -149,7 +149,7 @@ func (s *killScene) copy(t *testing.T) *fixture {
 			t.Error(err)
 		}
 	})
-	f := &fixture{T: t, url: strings.Replace(s.url, "/"+cfg.Database, "/"+name, 1), clock: &clock{offset: s.offset}, dir: Dir(dir)}
+	f := &fixture{TB: t, url: strings.Replace(s.url, "/"+cfg.Database, "/"+name, 1), clock: &clock{offset: s.offset}, dir: Dir(dir)}
 	f.conn = f.connect("")
 	return f
 }

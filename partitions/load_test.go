@@ -32,7 +32,7 @@ type pipeline struct {
 func (f *fixture) startRelays(brokers []string) *pipeline {
 	f.Helper()
 	settings := testenv.Settings()
-	p := &pipeline{f: f, brokers: brokers, topic: testenv.Topic(f.T, brokers, settings.TopicPartitions)}
+	p := &pipeline{f: f, brokers: brokers, topic: testenv.Topic(f, brokers, settings.TopicPartitions)}
 	ctx, stop := context.WithCancel(f.Context())
 	p.group, ctx = errgroup.WithContext(ctx)
 	p.stop = stop
@@ -164,7 +164,7 @@ func (p *pipeline) checkTopic(sequences [2]map[string]int64) {
 	seen, repeated, overtaken := int64(0), 0, 0
 	for seen < p.written && ctx.Err() == nil {
 		client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-			device, sequence := string(r.Key), sequenceOf(p.f.T, r)
+			device, sequence := string(r.Key), sequenceOf(p.f, r)
 			switch {
 			case sequence == last[device]+1:
 				last[device] = sequence
@@ -188,7 +188,7 @@ func (p *pipeline) checkTopic(sequences [2]map[string]int64) {
 	}
 }
 
-func sequenceOf(t *testing.T, r *kgo.Record) int64 {
+func sequenceOf(t testing.TB, r *kgo.Record) int64 {
 	for _, h := range r.Headers {
 		if h.Key == "ce_sequence" {
 			var n int64

@@ -75,8 +75,8 @@ type rowWriter struct {
 	columns  []column
 	position int // index of the position column
 	parquet  *parquet.GenericWriter[any]
-	batch    []parquet.Row
-	arena    []byte // keeps the bytes of the batch; the database's buffers are valid for one row only
+	batch    []parquet.Row // capacity rowBatch, see newBatch
+	arena    []byte        // keeps the bytes of the batch; the database's buffers are valid for one row only
 	tuple    []byte
 	unsynced int // bytes of rows since the last row group
 }
@@ -90,14 +90,17 @@ func newRowWriter(w io.Writer, name string, columns []column, position int) *row
 			options = append(options, parquet.SkipPageBounds(columns[i].Name)) // nobody looks for a payload by its bytes
 		}
 	}
-	return &rowWriter{contents: newContents(), columns: columns, position: position, parquet: parquet.NewGenericWriter[any](w, options...)}
+	return &rowWriter{
+		contents: newContents(), columns: columns, position: position, batch: newBatch(len(columns)),
+		parquet: parquet.NewGenericWriter[any](w, options...),
+	}
 }
 
 // add takes one row; raws are valid only during the call.
 func (w *rowWriter) add(raws [][]byte) error {
 	w.tuple = appendTuple(w.tuple[:0], raws)
 	w.contents.add(w.tuple, int64(binary.BigEndian.Uint64(raws[w.position])))
-	row := make(parquet.Row, len(raws))
+	row := w.nextRow()
 	for i, raw := range raws {
 		v, err := w.columns[i].value(i, w.keep(raw))
 		if err != nil {
@@ -105,12 +108,27 @@ func (w *rowWriter) add(raws [][]byte) error {
 		}
 		row[i] = v
 	}
-	w.batch = append(w.batch, row)
 	w.unsynced += len(w.tuple)
 	if len(w.batch) < rowBatch && w.unsynced < rowGroupBytes {
 		return nil
 	}
 	return w.flush()
+}
+
+// newBatch makes all rows of a batch at once; it is empty and they are used again after each flush.
+func newBatch(width int) []parquet.Row {
+	values := make([]parquet.Value, rowBatch*width)
+	batch := make([]parquet.Row, rowBatch)
+	for i := range batch {
+		batch[i] = values[i*width : (i+1)*width : (i+1)*width]
+	}
+	return batch[:0]
+}
+
+// nextRow lengthens the batch by one row and returns it.
+func (w *rowWriter) nextRow() parquet.Row {
+	w.batch = w.batch[:len(w.batch)+1]
+	return w.batch[len(w.batch)-1]
 }
 
 func (w *rowWriter) keep(raw []byte) []byte {

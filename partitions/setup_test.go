@@ -27,7 +27,7 @@ const testBuckets = 64
 
 // fixture is one database and what a test does with it.
 type fixture struct {
-	*testing.T
+	testing.TB
 	url   string
 	conn  *pgx.Conn // superuser, for looking and breaking
 	clock *clock
@@ -52,11 +52,11 @@ func (c *clock) at(database time.Time) time.Time {
 	return database.Add(c.offset)
 }
 
-func setup(t *testing.T) *fixture { return setupAt(t, testenv.Postgres(t)) }
+func setup(t testing.TB) *fixture { return setupAt(t, testenv.Postgres(t)) }
 
-func setupAt(t *testing.T, url string) *fixture {
+func setupAt(t testing.TB, url string) *fixture {
 	t.Helper()
-	f := &fixture{T: t, url: url, clock: &clock{}, dir: Dir(t.TempDir())}
+	f := &fixture{TB: t, url: url, clock: &clock{}, dir: Dir(t.TempDir())}
 	f.conn = f.connect("")
 	return f
 }

@@ -67,9 +67,9 @@ func TestYear_InMinutes_P1P2(t *testing.T) {
 // yearBrokers are real ones when the long run is asked for.
 func (f *fixture) yearBrokers() []string {
 	if os.Getenv(yearEnv) != "" {
-		return testenv.Kafka(f.T)
+		return testenv.Kafka(f)
 	}
-	return testenv.FakeKafka(f.T).ListenAddrs()
+	return testenv.FakeKafka(f).ListenAddrs()
 }
 
 func (f *fixture) passBorders(m *Manager, n int) (attached, alone int) {
