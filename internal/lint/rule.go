@@ -72,6 +72,7 @@ func operationsRules() []Rule {
 		{"metrics-exist", "an alert on a metric that nobody sets never fires, and a panel stays empty, without a word", checkMetricsExist},
 		{"promises", "a promise that no test is named after is a wish", checkPromises},
 		{"doc-links", "a page that points at nothing is not believed the next time", checkDocLinks},
+		{"commands", "a runbook is typed at night, from beginning to end", checkCommands},
 		{"runbook", "an alert at night without a page that says what to do is noise", checkRunbook},
 	}
 }
