@@ -57,6 +57,7 @@ const (
 	stepLocked               // locks held, rows read, nothing written
 	stepAnswered             // COMMIT was answered
 	stepAck                  // before the acks leave
+	stepFound                // an earlier try had committed although its answer was lost
 )
 
 func (w *writer) at(s step) {
@@ -241,6 +242,9 @@ func (w *writer) attempt(ctx context.Context, items []item) error {
 	if err == nil && !committed {
 		w.at(stepLocked)
 		err = w.finish(ctx, conn.Conn(), items)
+	}
+	if committed {
+		w.at(stepFound)
 	}
 	if err != nil || committed {
 		w.rollback(ctx, conn.Conn())
