@@ -77,7 +77,8 @@ func TestExpectations_ComeFromTheProfilesAndTheLongerOneWins(t *testing.T) {
 		t.Errorf("conflicts %v", conflicts)
 	}
 	for stream, want := range map[string]Expectation{
-		"state": {Silent: time.Minute}, "connection": {Connection: true}, "hidden": {Silent: time.Hour}, "other": {Silent: time.Hour}} {
+		"state": {Silent: time.Minute, MaxSkew: 2 * time.Minute}, "connection": {Connection: true, MaxSkew: 2 * time.Minute},
+		"hidden": {Silent: time.Hour, MaxSkew: 2 * time.Minute}, "other": {Silent: time.Hour, MaxSkew: 2 * time.Minute}} {
 		if got := e.Of(stream); got != want {
 			t.Errorf("%s: %+v, want %+v", stream, got, want)
 		}

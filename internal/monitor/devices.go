@@ -204,7 +204,7 @@ type Stream struct {
 	State        json.RawMessage `json:"state"`
 }
 
-// Note is one notable thing on a device's timeline: reboot, wrap, clock_suspect, retained, restated, missed 3, late 1,
+// Note is one notable thing on a device's timeline: reboot, wrap, clock_suspect, clock_right, retained, restated, missed 3, late 1,
 // lost 41-57. SeenAt is when this view learnt of it, LiveAt the last sign of life by then.
 type Note struct {
 	SeenAt   time.Time `json:"seen_at,omitzero"`
@@ -242,13 +242,13 @@ func readStream(name, numbers string, hash map[string]string, q Question) Stream
 	position, rest, _ := strings.Cut(numbers, ":")
 	at := parsePosition(position)
 	n := strings.Split(rest, ":")
-	for len(n) < 8 {
+	for len(n) < 9 {
 		n = append(n, "")
 	}
 	i := parseInstants(hash["t:"+name])
 	s := Stream{
 		Stream: name, Epoch: at.Epoch, Sequence: at.Sequence, LiveAt: fromMillis(n[0]), ExpectMs: parseInt(n[1]),
-		ClockSuspect: n[3] == "1", Missed: parseInt(n[4]), Late: parseInt(n[5]), Duplicate: parseInt(n[6]), Quarantined: parseInt(n[7]),
+		ClockSuspect: n[3] == "1", Missed: parseInt(n[5]), Late: parseInt(n[6]), Duplicate: parseInt(n[7]), Quarantined: parseInt(n[8]),
 		Occurred: i.Occurred, Received: i.Received, Committed: i.Committed, Published: i.Published, Applied: i.Applied,
 	}
 	if s.ExpectMs > 0 {

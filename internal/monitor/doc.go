@@ -5,7 +5,7 @@
 //
 //	is the device silent?   its last live report (our receive time) is older than its stream may be quiet
 //	is the pipeline late?   rows wait in an outbox, records wait between Kafka and this view
-//	is the clock wrong?     the device's own time is implausible; it is shown, and used for nothing
+//	is the clock wrong?     the device's own time is implausible, or stays behind ours; it is shown, and used for nothing
 //
 // # What this screen vouches for
 //
@@ -34,4 +34,16 @@
 //	loss         zset   holes that nothing explains → when they were seen
 //	pos, ans     hash   partition → next offset; the gate's last answer, in case it was lost on its way
 //	lat:MINUTE   hash   HUB|stage|bin → count of delays
+//
+// # The JSON API
+//
+// Everything the page shows can be read by programs, under the same guard. Instants are RFC 3339, absent when unknown.
+//
+//	GET /api/v1/overview                                    Overview: parts, findings, hubs, losses
+//	GET /api/v1/bands                                       []Band: delays of the last hour by minute
+//	GET /api/v1/hubs/{hub}/devices?filter=&offset=&limit=   a hub and a part of its devices, most urgent first
+//	GET /api/v1/devices/{device}                            Device: streams and timeline
+//	GET /api/v1/search?q=                                   []Row: devices whose id contains q
+//	GET /api/v1/losses?limit=                               []Loss: newest first
+//	GET /api/v1/live?hub=&device=                           server-sent events: pulse, overview, bands, hub, device
 package monitor

@@ -48,18 +48,29 @@ func appendNumbers(dst []byte, e *devicestate.Event, x Expectation, now time.Tim
 		dst = append(dst, ReadLink(e.State)...)
 	}
 	dst = append(dst, ':')
-	suspect := int64(0)
-	if e.Marks.Has(devicestate.MarkClockSuspect) {
-		suspect = 1
-	}
-	for _, n := range [...]int64{suspect, e.Missed, e.Late, e.Duplicate, e.Rejected} {
+	for _, n := range [...]int64{bit(e.Marks.Has(devicestate.MarkClockSuspect)), bit(behind(e, x)), e.Missed, e.Late, e.Duplicate, e.Rejected} {
 		number(n)
 	}
 	return append(dst, notable(e.Marks)...)
 }
 
-// notable leaves out the marks that say nothing unusual.
-func notable(m devicestate.Marks) string { return (m &^ devicestate.MarkHeartbeat).String() }
+// behind reports whether the device's time is further behind ours than its clock may be off. One such report is perhaps
+// an old one that was sent late; view.lua calls the clock suspect when they do not end.
+func behind(e *devicestate.Event, x Expectation) bool {
+	return !e.OccurredAt.IsZero() && !e.Marks.Has(devicestate.MarkRetained) && e.ReceivedAt.Sub(e.OccurredAt) > x.MaxSkew
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// notable leaves out the marks that say nothing unusual, and that of the clock: view.lua notes when it changes.
+func notable(m devicestate.Marks) string {
+	return (m &^ (devicestate.MarkHeartbeat | devicestate.MarkClockSuspect)).String()
+}
 
 func appendSkips(dst []byte, skips []devicestate.Skip) []byte {
 	for i, s := range skips {

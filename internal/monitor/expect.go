@@ -18,6 +18,7 @@ type Expectations struct {
 // (a connection stream): its quiet says nothing.
 type Expectation struct {
 	Silent     time.Duration
+	MaxSkew    time.Duration // a device's clock may be off by so much
 	Connection bool
 }
 
@@ -34,7 +35,7 @@ func NewExpectations(profiles []devicestate.Profile) (e Expectations, conflicts 
 			known, twice := e.streams[name]
 			if twice && known != got {
 				conflicts = append(conflicts, name)
-				got.Silent = max(got.Silent, known.Silent)
+				got.Silent, got.MaxSkew = max(got.Silent, known.Silent), max(got.MaxSkew, known.MaxSkew)
 			}
 			e.streams[name] = got
 		}
@@ -45,9 +46,9 @@ func NewExpectations(profiles []devicestate.Profile) (e Expectations, conflicts 
 func expectation(p devicestate.StreamPolicy) Expectation {
 	p = p.WithDefaults()
 	if p.Kind == devicestate.KindConnection {
-		return Expectation{Connection: true}
+		return Expectation{Connection: true, MaxSkew: p.MaxSkew}
 	}
-	return Expectation{Silent: p.Expect}
+	return Expectation{Silent: p.Expect, MaxSkew: p.MaxSkew}
 }
 
 // Of is the expectation of a stream; one that no profile names is expected like any other, by the default.

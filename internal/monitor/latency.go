@@ -17,6 +17,12 @@ const (
 	StageWhole     Stage = "whole"     // received → applied: everything that is ours
 )
 
+// countable reports whether a delay says something about a stage. A day is no time on the way from a device: it is a shelf
+// or a clock, and would hide the way of all others.
+func countable(s Stage, d time.Duration, clockSuspect bool) bool {
+	return s != StageReceived || !clockSuspect && d <= 24*time.Hour
+}
+
 // Stages lists every stage in the order of the way.
 func Stages() []Stage {
 	return []Stage{StageReceived, StageCommitted, StagePublished, StageApplied, StageWhole}

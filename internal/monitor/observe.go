@@ -37,7 +37,7 @@ func (d *delays) observe(deliveries []*consumer.Delivery) {
 		i := instantsOf(del, now)
 		d.pending.Observe(del.Event.Hub, i, suspect)
 		i.Delays(func(s Stage, delay time.Duration) {
-			if s != StageReceived || !suspect {
+			if countable(s, delay, suspect) {
 				d.metrics.delay.WithLabelValues(del.Event.Hub, string(s)).Observe(delay.Seconds())
 			}
 		})

@@ -23,6 +23,10 @@ var applySource string
 //go:embed overview.lua
 var overviewSource string
 
+// layout is the version of what view.lua stores. Another layout needs another number: then the keys differ, and the new
+// view is built from the topic beside the old one, whose keys ({hubstate:TOPIC}:OLD:*) may be deleted afterwards.
+const layout = "1"
+
 // delayKept is how long the minutes of delays are kept: a little more than the hour that a page shows.
 const delayKept = 70 * time.Minute
 
@@ -43,7 +47,7 @@ type View struct {
 // NewView uses rdb. All keys of a topic share one hash tag, so that a Redis Cluster keeps them on one node.
 func NewView(rdb redis.UniversalClient, topic string, expect Expectations) *View {
 	return &View{
-		rdb: rdb, prefix: "{hubstate:" + topic + "}:", expect: expect, now: time.Now, instance: rand.Text(),
+		rdb: rdb, prefix: "{hubstate:" + topic + "}:" + layout + ":", expect: expect, now: time.Now, instance: rand.Text(),
 		apply: redis.NewScript(applySource), sum: redis.NewScript(overviewSource),
 	}
 }
@@ -198,10 +202,10 @@ type DelayKey struct {
 	Stage Stage
 }
 
-// Observe counts the delays of one event of hub. A suspect clock says nothing about the way to us.
+// Observe counts the delays of one event of hub that say something about its way.
 func (d Delays) Observe(hub string, i Instants, clockSuspect bool) {
 	i.Delays(func(s Stage, delay time.Duration) {
-		if s == StageReceived && clockSuspect {
+		if !countable(s, delay, clockSuspect) {
 			return
 		}
 		h := d[DelayKey{hub, s}]

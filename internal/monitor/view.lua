@@ -3,7 +3,7 @@
 -- device, hub, stream, position, predecessor, numbers, skips, instants, value.
 --   position    epoch.sequence, 19 digits each: text order is their order (a Lua number would round above 2^53)
 --   predecessor the position that would leave no hole; '' when holes say nothing (a compacted stretch)
---   numbers     live:expect:link:suspect:missed:late:duplicate:quarantined:notes
+--   numbers     live:expect:link:suspect:behind:missed:late:duplicate:quarantined:notes
 --   skips       from-to,from-to: what the relay left out on purpose
 -- Returns status (done, behind), the stored offset, and what the gate saw before each event, 39 characters each.
 local NONE = '0000000000000000000.0000000000000000000'
@@ -21,7 +21,8 @@ if last and sub(last, 1, #ARGV[4]) == ARGV[4] then
   return {'done', stored, sub(last, #ARGV[4] + 1)}
 end
 
-local PATTERN = '^(%d+):(%d+):(%a*):(%d):(%d+):(%d+):(%d+):(%d+):(.*)$'
+local PATTERN = '^(%d+):(%d+):(%a*):(%d):(%d+):(%d+):(%d+):(%d+):(%d+):(.*)$'
+local BEHIND_MS = 60000 -- live reports behind for so long are no backlog: the device's clock is slow
 local TOTALS = {'missed', 'late', 'duplicate', 'quarantined'}
 local hubs, answer = {}, {}
 
@@ -80,7 +81,7 @@ end
 
 local function apply(i, seen, old)
   local device, hub, stream, position, numbers = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 5]
-  local live, expect, link, suspect, n1, n2, n3, n4, notes = string.match(numbers, PATTERN)
+  local live, expect, link, suspect, behind, n1, n2, n3, n4, notes = string.match(numbers, PATTERN)
   local h = p .. 'hub:' .. hub
   local suspects = old[5] or ''
   if old[2] ~= hub then
@@ -93,10 +94,10 @@ local function apply(i, seen, old)
     call('HINCRBY', h, 'devices', 1)
   end
 
-  local known, before = 0, {0, 0, 0, 0}
+  local known, since, before = 0, 0, {0, 0, 0, 0}
   if old[1] then
-    local l, _, _, _, o1, o2, o3, o4 = string.match(sub(old[1], 41), PATTERN)
-    known, before = tonumber(l), {tonumber(o1), tonumber(o2), tonumber(o3), tonumber(o4)}
+    local l, _, _, _, b, o1, o2, o3, o4 = string.match(sub(old[1], 41), PATTERN)
+    known, since, before = tonumber(l), tonumber(b), {tonumber(o1), tonumber(o2), tonumber(o3), tonumber(o4)}
   end
   local heard, quiet, due = math.max(tonumber(live), known), tonumber(expect), 0
   if quiet > 0 and heard > 0 then due = heard + quiet end
@@ -104,12 +105,20 @@ local function apply(i, seen, old)
   local device_live = tonumber(old[6] or '0')
   if due > 0 then device_live = math.max(device_live, heard) end
 
+  if behind == '0' then
+    since = 0
+  elseif since == 0 then
+    since = heard
+  elseif heard - since >= BEHIND_MS then
+    suspect = '1'
+  end
   local was = old[4] or ''
   if link == '' then link = was end
   local marked = string.find(';' .. suspects, ';' .. stream .. ';', 1, true) ~= nil
   if (suspect == '1') ~= marked then
     local had = suspects
     suspects = mark(suspects, stream, suspect == '1')
+    notes = note(notes, suspect == '1' and 'clock_suspect' or 'clock_right')
     if suspects == '' then
       call('ZREM', p .. 'clock:' .. hub, device)
     elseif had == '' then
@@ -146,7 +155,7 @@ local function apply(i, seen, old)
   elseif was == 'up' then
     call('ZREM', p .. 'up:' .. hub, device)
   end
-  local kept = table.concat({text(heard), expect, link, suspect, n1, n2, n3, n4, ''}, ':')
+  local kept = table.concat({text(heard), expect, link, suspect, text(since), n1, n2, n3, n4, ''}, ':')
   call('HSET', p .. 'd:' .. device, 'hub', hub, 'dues', dues, 'link', link, 'suspects', suspects, 'live', text(device_live),
     'p:' .. stream, position .. ':' .. kept, 't:' .. stream, ARGV[i + 7], 'v:' .. stream, ARGV[i + 8])
   if notes ~= '' then

@@ -247,6 +247,36 @@ func TestView_GapsAndClockAreCountedByHubAndFollowAMove(t *testing.T) {
 	}
 }
 
+// A clock that is behind cannot be told from an old report by one event; it can by many.
+func TestView_AClockThatStaysBehindIsSuspectAndABacklogIsNot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	late := func(by time.Duration) func(*consumer.Delivery) {
+		return func(d *consumer.Delivery) { d.Event.OccurredAt = d.Event.ReceivedAt.Add(-by) }
+	}
+	for i := range int64(8) { // a report each ten seconds
+		at := ago(time.Duration(80-10*i) * time.Second)
+		b.apply(event(i+1, at, device("slow"), late(20*365*24*time.Hour)), event(i+1, at, device("right"), late(time.Second)))
+		b.apply(event(i+1, at, device("buffer"), late(time.Duration(70-10*i)*time.Minute))) // catches up with the present
+	}
+	for id, want := range map[string]bool{"slow": true, "right": false, "buffer": false} {
+		if d := b.device(id); d.ClockSuspect != want || d.Status != Fresh {
+			t.Errorf("%s: clock suspect %v, %s", id, d.ClockSuspect, d.Status)
+		}
+	}
+	d := b.device("slow")
+	if len(d.Timeline) != 1 || !slices.Equal(d.Timeline[0].What, []string{"clock_suspect"}) {
+		t.Errorf("told more than once: %+v", d.Timeline)
+	}
+	b.apply(event(9, ago(0), device("slow"), late(time.Second)))
+	if d := b.device("slow"); d.ClockSuspect || !slices.Equal(d.Timeline[0].What, []string{"clock_right"}) {
+		t.Errorf("the clock was set, yet %+v", d.Timeline)
+	}
+	if h := b.hub("h1", noon); h.Counts.ClockSuspect != 0 {
+		t.Errorf("%+v", h.Counts)
+	}
+}
+
 func TestView_NoticesThatItWasFlushed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -52,11 +52,11 @@ function note(n) {
   return el("li", {}, el("time", { datetime: n.seen_at }, hour(n.seen_at)), el("span", { class: "quiet" }, `${n.stream} #${n.sequence}`), el("span", {}, ...n.what.map((w) => el("span", { class: "tag " + kind(w) }, wording(w)))));
 }
 
-const kind = (w) => w.split(" ")[0].replace("retained", "plain").replace("restated", "plain");
+const kind = (w) => w.split(" ")[0].replace("retained", "plain").replace("restated", "plain").replace("clock_right", "plain");
 
 function wording(w) {
   const [what, n] = w.split(" ");
-  return { reboot: "reboot", wrap: "counter wrapped", clock_suspect: "clock suspect", retained: "retained copy: no sign of life", restated: "restated by an operator", new: "new epoch",
+  return { reboot: "reboot", wrap: "counter wrapped", clock_suspect: "clock is wrong", clock_right: "clock is right again", retained: "retained copy: no sign of life", restated: "restated by an operator", new: "new epoch",
     missed: `${n} missed before us`, late: `${n} late`, duplicate: `${n} duplicate`, quarantined: `${n} quarantined`, lost: `lost inside: ${n}` }[what] ?? w;
 }
 
