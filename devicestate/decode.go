@@ -35,7 +35,7 @@ func (d *Decoder) Decode(value []byte) (Event, error) {
 	if len(value) == 0 {
 		return Event{}, &DecodeError{"(value)", "is empty"}
 	}
-	if _, err := scan(&d.doc, value, decodeLimits()); err != nil {
+	if err := scan(&d.doc, value, decodeLimits()); err != nil {
 		return Event{}, err
 	}
 	f := fields{doc: &d.doc}
@@ -72,7 +72,7 @@ func (f *fields) fail(field, why string) {
 	}
 }
 
-func (f *fields) find(name string) int { return f.doc.find(0, []string{name}) }
+func (f *fields) find(name string) int { return f.doc.find([]string{name}) }
 
 func (f *fields) raw(name string) []byte {
 	i := f.find(name)
@@ -154,7 +154,7 @@ func (f *fields) marks() Marks {
 
 func (f *fields) totals(e *Event) {
 	read := func(name string) int64 {
-		return f.numberAt("totals."+name, f.doc.find(0, []string{"totals", name})).V
+		return f.numberAt("totals."+name, f.doc.find([]string{"totals", name})).V
 	}
 	e.Missed, e.Late, e.Duplicate, e.Rejected = read("missed"), read("late"), read("duplicate"), read("quarantined")
 }

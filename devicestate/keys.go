@@ -76,8 +76,9 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// find returns the index of the value at path below object root, or -1.
-func (d *document) find(root int, path []string) int {
+// find returns the index of the value at path below the top object, or -1.
+func (d *document) find(path []string) int {
+	root := 0
 	for _, name := range path {
 		if root < 0 || d.values[root].kind != '{' {
 			return -1

@@ -76,7 +76,7 @@ func (p *Parser) Parse(route *Route, payload []byte) (Report, error) {
 	if len(bytes.TrimSpace(payload)) == 0 {
 		return r, reject(ReasonEmpty, "", "payload of %d bytes without a value", len(payload))
 	}
-	if _, err := scan(&p.doc, payload, lim); err != nil {
+	if err := scan(&p.doc, payload, lim); err != nil {
 		return r, err
 	}
 	if p.doc.values[0].kind != '{' {
@@ -140,7 +140,7 @@ func (p *Parser) readNumbers(r *Report, policy *StreamPolicy, paths *policyPaths
 
 // integer reads a whole number in 0..2^63-1; absent and null are no number.
 func (p *Parser) integer(path []string, reason Reason) (Number, error) {
-	i := p.doc.find(0, path)
+	i := p.doc.find(path)
 	if i < 0 || p.doc.values[i].kind == 'n' {
 		return Number{}, nil
 	}
@@ -158,7 +158,7 @@ func (p *Parser) readID(path []string) string {
 	if path == nil {
 		return ""
 	}
-	s, ok := p.doc.str(p.doc.find(0, path))
+	s, ok := p.doc.str(p.doc.find(path))
 	if !ok || len(s) > maxIDText {
 		return ""
 	}
@@ -169,7 +169,7 @@ func (p *Parser) readTime(r *Report, path []string) {
 	if path == nil {
 		return
 	}
-	i := p.doc.find(0, path)
+	i := p.doc.find(path)
 	if i < 0 || p.doc.values[i].kind == 'n' {
 		return
 	}
@@ -208,7 +208,7 @@ func unixByMagnitude(f float64) (time.Time, bool) {
 }
 
 func (p *Parser) readState(r Report, policy *StreamPolicy, paths *policyPaths) (Report, error) {
-	root := p.doc.find(0, paths.state)
+	root := p.doc.find(paths.state)
 	if root < 0 || (paths.state != nil && p.doc.values[root].kind == 'n') {
 		return r, reject(ReasonStateMissing, policy.Fields.State, "absent or null")
 	}

@@ -31,22 +31,19 @@ type scanner struct {
 	lim   Limits
 }
 
-// scan validates src and returns its values. dst is reused when it is not nil. The error is a *Reject.
-func scan(dst *document, src []byte, lim Limits) (*document, error) {
-	if dst == nil {
-		dst = &document{}
-	}
+// scan validates src and fills dst, whose buffers are reused, with its values. The error is a *Reject.
+func scan(dst *document, src []byte, lim Limits) error {
 	dst.src, dst.values, dst.spaces = src, dst.values[:0], false
 	s := scanner{doc: dst, lim: lim}
 	s.skipSpace()
 	if err := s.value(0, 0, false); err != nil {
-		return nil, err
+		return err
 	}
 	s.skipSpace()
 	if s.pos != len(src) {
-		return nil, s.syntax("text after the value")
+		return s.syntax("text after the value")
 	}
-	return dst, nil
+	return nil
 }
 
 func (s *scanner) syntax(what string) *Reject {

@@ -16,8 +16,7 @@ func TestBreaker_OpensAtAnOutageAndGrowsItsWaits(t *testing.T) {
 	now := time.Unix(1_000, 0)
 	b := Breaker{random: half}
 	verdict := Classify(kerr.NotEnoughReplicas)
-	for _, wait := range []time.Duration{50, 100, 200, 400} {
-		wait *= time.Millisecond
+	for _, wait := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		if !b.Allow(now) {
 			t.Fatal("closed, or its wait is over: must allow")
 		}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,7 @@ func Drained(ctx context.Context, q Querier, partition string) (bool, string, er
 	var bucket int16
 	var position, cursor int64
 	err := q.QueryRow(ctx, fmt.Sprintf(undecidedRow, pgx.Identifier{partition}.Sanitize())).Scan(&bucket, &position, &cursor)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return true, "", nil
 	}
 	if err != nil {

@@ -33,7 +33,6 @@ type group struct {
 	bytes    int
 	end      int64 // position of the last record: the windows are recycled before the group is judged
 	err      error // of the first record that failed
-	probe    bool
 }
 
 // compose takes the next group from the windows of the flow's buckets, round robin, within the limits. Windows that are

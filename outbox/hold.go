@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -159,7 +160,7 @@ func (w *cursorWriter) writeHeld(ctx context.Context, conn *pgx.Conn, bw *bucket
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var cursor int64
 		err := tx.QueryRow(ctx, ownBucket, bw.bucket, w.instance, bw.term).Scan(&cursor)
-		if err == pgx.ErrNoRows {
+		if errors.Is(err, pgx.ErrNoRows) {
 			res.lost[bw.bucket] = true
 			return nil
 		}

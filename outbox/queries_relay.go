@@ -25,9 +25,6 @@ WHERE bucket IN (
     ORDER BY b.bucket LIMIT $2 FOR UPDATE OF b SKIP LOCKED)
 RETURNING bucket, term, cursor, cursor_message_id, cursor_at`
 
-	countFree = `SELECT /* outbox.free */ count(*) FROM outbox_bucket b LEFT JOIN relay_instance i ON i.instance = b.owner AND i.lease_until > clock_timestamp()
-WHERE i.instance IS NULL AND b.halted IS NULL`
-
 	releaseBucket = `UPDATE /* outbox.release */ outbox_bucket SET owner = NULL WHERE bucket = $1 AND owner = $2 AND term = $3`
 
 	// Long-gone instances are swept by whoever renews; their buckets are free already.

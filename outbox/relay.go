@@ -167,7 +167,7 @@ func (r *Relay) work(ctx context.Context, admin, producer *kgo.Client) error {
 	standings := make(chan standing)
 	l := &leaser{cfg: r.cfg, instance: r.instance, link: r.link("lease", r.cfg.TTL/2), log: r.deps.Log, out: standings, trusted: &r.trusted, paused: &r.paused}
 	e := r.newEngine(producer, standings, sends)
-	r.startWorkers(loops, loopCtx, e, admin)
+	r.startWorkers(loopCtx, loops, e, admin)
 	loops.Go(func() error { return l.run(loopCtx) })
 	loops.Go(func() error { return r.watch(loopCtx) })
 	loops.Go(func() error { return r.watchTopic(loopCtx, admin) })
@@ -207,7 +207,7 @@ func (r *Relay) newEngine(producer *kgo.Client, standings <-chan standing, sends
 	}
 }
 
-func (r *Relay) startWorkers(loops *errgroup.Group, ctx context.Context, e *engine, admin *kgo.Client) {
+func (r *Relay) startWorkers(ctx context.Context, loops *errgroup.Group, e *engine, admin *kgo.Client) {
 	sweeps, swept := make(chan *sweepRequest, sweepers), make(chan sweepResult)
 	jobs, written := make(chan []bucketWrite, 1), make(chan writeResult)
 	decided := make(chan []decidedHead)

@@ -33,7 +33,6 @@ type bundle struct {
 	log     *slog.Logger
 	conn    *pgx.Conn // as the ingester
 	next    map[string]int64
-	order   []string
 }
 
 // setup makes a bundle on a real Kafka, or on brokers when given.

@@ -133,7 +133,7 @@ func decideTail(ctx context.Context, conn *pgx.Conn, c claim, records map[int64]
 	}
 	var stored [16]byte
 	err := conn.QueryRow(ctx, rowAt, c.bucket, newest.position).Scan(&stored)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		a.halt = haltMessage(c.bucket, newest, "no such row is stored")
 		return a, nil
 	}

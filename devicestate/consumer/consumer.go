@@ -110,6 +110,7 @@ func (r *run) run(ctx context.Context) error {
 
 // link is what the partitions need of Kafka.
 type link struct {
+	pause   func(partition int32)
 	resume  func(partition int32)
 	mark    func(b *Batch, leaderEpoch int32)
 	produce func(context.Context, *kgo.Record) error
@@ -117,6 +118,9 @@ type link struct {
 
 func (r *run) kafkaLink() link {
 	return link{
+		pause: func(partition int32) {
+			r.client.PauseFetchPartitions(map[string][]int32{r.cfg.Topic: {partition}})
+		},
 		resume: func(partition int32) {
 			r.client.ResumeFetchPartitions(map[string][]int32{r.cfg.Topic: {partition}})
 		},

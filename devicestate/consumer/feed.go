@@ -16,6 +16,7 @@ import (
 func (c *Consumer) Feed(ctx context.Context, records ...*kgo.Record) (dead []*kgo.Record, err error) {
 	r := &run{cfg: &c.cfg, metrics: c.metrics, slots: make(chan struct{}, 1), work: ctx, compacted: c.cfg.Compacted}
 	r.link = link{
+		pause:   func(int32) {},
 		resume:  func(int32) {},
 		mark:    func(*Batch, int32) {},
 		produce: func(_ context.Context, record *kgo.Record) error { dead = append(dead, record); return nil },

@@ -52,8 +52,10 @@ func newPartition(r *run, id int32, committed int64, at Resume) *partition {
 // stop ends the intake; the batch in work goes on.
 func (p *partition) stop() { p.stopOnce.Do(func() { close(p.stopping) }) }
 
-// enqueue adds what was fetched and reports whether the partition is to be paused now.
-func (p *partition) enqueue(records []*kgo.Record, highWatermark, logStart int64) bool {
+// enqueue adds what was fetched and pauses the partition when that is enough. Pausing and resuming hold the lock: were
+// the client told after it is released, the worker could drain the queue in between, resume first, and the pause that
+// comes then would never be lifted.
+func (p *partition) enqueue(records []*kgo.Record, highWatermark, logStart int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.highWatermark, p.logStart = highWatermark, logStart
@@ -61,18 +63,17 @@ func (p *partition) enqueue(records []*kgo.Record, highWatermark, logStart int64
 		p.history, p.rebuildUntil = false, highWatermark
 	}
 	if p.rewinding || len(records) == 0 {
-		return false // fetched before the rewind
+		return // fetched before the rewind
 	}
 	p.queue = append(p.queue, records...)
 	select {
 	case p.arrived <- struct{}{}:
 	default:
 	}
-	if p.paused || len(p.queue) < p.run.cfg.MaxQueued {
-		return false
+	if !p.paused && len(p.queue) >= p.run.cfg.MaxQueued {
+		p.paused = true
+		p.run.link.pause(p.id)
 	}
-	p.paused = true
-	return true
 }
 
 // wait returns true when there is work.
@@ -123,6 +124,7 @@ const maxBatchBytes = 4 << 20
 // take cuts a batch from the head of the queue and resumes the partition when there is room again.
 func (p *partition) take() []*kgo.Record {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	n, size := 0, 0
 	for n < len(p.queue) && n < p.run.cfg.MaxBatch && (n == 0 || size+len(p.queue[n].Value) <= maxBatchBytes) {
 		size += len(p.queue[n].Value)
@@ -133,12 +135,8 @@ func (p *partition) take() []*kgo.Record {
 	if len(p.queue) == 0 {
 		p.queue = nil // let go of the array: it holds on to whole fetches
 	}
-	resume := p.paused && len(p.queue) <= p.run.cfg.MaxQueued/2
-	if resume {
+	if p.paused && len(p.queue) <= p.run.cfg.MaxQueued/2 {
 		p.paused = false
-	}
-	p.mu.Unlock()
-	if resume {
 		p.run.link.resume(p.id)
 	}
 	return records
@@ -172,7 +170,11 @@ func (p *partition) takeRewind() (offset int64, ok bool) {
 	if !p.rewinding {
 		return 0, false
 	}
-	p.rewinding, p.paused = false, false
+	p.rewinding = false
+	if p.paused {
+		p.paused = false
+		p.run.link.resume(p.id)
+	}
 	return p.rewindTo, true
 }
 

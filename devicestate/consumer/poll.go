@@ -77,9 +77,7 @@ func (r *run) dispatch(f kgo.FetchTopicPartition) {
 	if p == nil || f.Topic != r.cfg.Topic {
 		return // an error report without a partition
 	}
-	if p.enqueue(f.Records, f.HighWatermark, f.LogStartOffset) {
-		r.client.PauseFetchPartitions(map[string][]int32{r.cfg.Topic: {p.id}})
-	}
+	p.enqueue(f.Records, f.HighWatermark, f.LogStartOffset)
 }
 
 // rewind sets back the partitions whose store has forgotten. It runs between polls, so whatever is queued afterwards
@@ -91,6 +89,5 @@ func (r *run) rewind() {
 			continue
 		}
 		r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{r.cfg.Topic: {p.id: {Epoch: -1, Offset: offset}}})
-		r.link.resume(p.id)
 	}
 }

@@ -253,3 +253,21 @@ func TestRun_WaitsForItsTopic(t *testing.T) {
 	later.produce(t, later.event("a", 1, 1))
 	eventually(t, "its record handled", func() bool { return got.total() == 1 })
 }
+
+// TestRun_APauseIsAlwaysLifted: a partition that drains while it is being paused must not stay so for ever.
+func TestRun_APauseIsAlwaysLifted(t *testing.T) {
+	t.Parallel()
+	k := newTopic(t, testenv.FakeKafka(t).ListenAddrs(), 4)
+	var got seen
+	cfg := k.config(t, consumer.NewMemoryStore())
+	cfg.Handler, cfg.MaxBatch, cfg.MaxQueued = got.handle, 1, 1
+	// A few records a fetch, so a pause for each; a resumed partition joins the next fetch, which is soon.
+	cfg.Options = []kgo.Opt{kgo.FetchMaxPartitionBytes(2 << 10), kgo.FetchMaxWait(20 * time.Millisecond)}
+	start(t, cfg)
+	total := 0
+	for n := int64(1); n <= 100; n++ {
+		k.produce(t, k.events(40, n, n)...)
+		total += 40
+	}
+	eventually(t, "all handled", func() bool { return got.total() == total })
+}
