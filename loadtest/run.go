@@ -200,7 +200,7 @@ func workingDir(keep string) (dir string, release func(), err error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return "", nil, ops.UsageError(fmt.Errorf("--keep %s: the directory is not empty", keep))
 	}
-	return dir, func() {}, os.MkdirAll(dir, 0o711)
+	return dir, func() {}, errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
 }
 
 // prefixOf keeps the devices of runs on one installation apart.
