@@ -142,3 +142,33 @@ func TestReplay_ConnectionFollowsArrival(t *testing.T) {
 		t.Errorf("A-001 ends %s, want OFFLINE", last.ConnectionState)
 	}
 }
+
+// A recording of our own making with the topics of version 3: robot R-10's counter wraps at 2^32, 7 and 8 do not arrive, 7
+// comes late, 3 twice; a retained factsheet comes twice; R-11 is killed and starts again at 0. order, zoneSet and responses
+// go to the robots.
+func TestReplay_RecordingOfVersion3EndsAsWritten(t *testing.T) {
+	t.Parallel()
+	streams, ignored := replay(t, "testdata/vda5050-v3-two-robots.ndjson")
+	if ignored != 3 {
+		t.Errorf("ignored %d messages, want 3", ignored)
+	}
+	for _, w := range []struct {
+		key                                             string
+		applied, duplicate, late, reboots, gaps, events int
+		counter, missed                                 int64
+	}{
+		{"Acme/R-10 state", 24, 1, 1, 0, 1, 24, 19, 2}, {"Acme/R-11 state", 15, 0, 0, 1, 0, 15, 5, 0},
+		{"Acme/R-10 connection", 2, 0, 0, 0, 0, 2, 2, 0}, {"Acme/R-11 connection", 4, 0, 0, 0, 0, 4, 2, 0},
+		{"Acme/R-10 factsheet", 1, 1, 0, 0, 0, 1, 0, 0}, {"Acme/R-11 visualization", 15, 0, 0, 1, 0, 6, 5, 0},
+	} {
+		o := streams[w.key]
+		if o == nil {
+			t.Errorf("%s: no report", w.key)
+			continue
+		}
+		if o.Classes[Applied] != w.applied || o.Classes[Duplicate] != w.duplicate || o.Classes[Late] != w.late || o.Reboots != w.reboots ||
+			o.Gaps != w.gaps || o.Events != w.events || o.State.Counter != Some(w.counter) || o.State.Missed != w.missed {
+			t.Errorf("%s: classes %v, %d reboots, %d gaps, %d events, counter %v, missed %d", w.key, o.Classes, o.Reboots, o.Gaps, o.Events, o.State.Counter, o.State.Missed)
+		}
+	}
+}

@@ -132,7 +132,8 @@ WHERE lane = $1 AND term = $2`
 	// Unpublished bytes, estimated: per bucket the rows above its cursor, counted to 500 and beyond that by how densely
 	// those lie in the positions, times the bytes that a position takes. Served by outbox_bucket_position_idx.
 	readBacklog = `WITH /* ingest.read_backlog */ head AS (
-  SELECT coalesce(pg_sequence_last_value('outbox_position_seq'::regclass), 0) AS position
+  SELECT max(p.position) AS position FROM outbox_bucket b
+  CROSS JOIN LATERAL (SELECT position FROM outbox o WHERE o.bucket = b.bucket ORDER BY position DESC LIMIT 1) p
 ), attached AS (
   SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) AS bytes FROM pg_inherits WHERE inhparent = 'outbox'::regclass
 ), first AS (

@@ -106,7 +106,7 @@ func (s *Service) announce() {
 	const commit = 5 * time.Millisecond
 	bound := float64(s.cfg.BrokerWindow) / commit.Seconds() * float64(len(s.cfg.Sessions))
 	s.log.Info("throughput bound: window ÷ time to ack × sessions", "window", s.cfg.BrokerWindow, "sessions", len(s.cfg.Sessions),
-		"messages_per_second_at_5ms", int(bound))
+		"messages_per_second_if_acked_in_5ms", int(bound))
 	for _, c := range s.cfg.Sessions {
 		if c.Share != "" {
 			s.log.Warn("shared subscription: the broker spreads one device over several sessions, so only counters keep its order, and an offline member strands what it was given",

@@ -228,6 +228,26 @@ func TestSession_RecordingOfTwoVehiclesEndsAsWritten(t *testing.T) {
 	r.count(2, `SELECT count(*) FROM device_state WHERE stream = 'connection' AND convert_from(state, 'UTF8')::jsonb->>'connectionState' = 'OFFLINE'`)
 }
 
+// The second recording, of version 3: a wrapped counter, a gap that is half filled, a reboot, a retained copy.
+func TestSession_RecordingOfVersion3EndsAsWritten(t *testing.T) {
+	t.Parallel()
+	broker := testenv.MQTT(t)
+	r := startRig(t, testenv.Postgres(t), broker, func(c *Config) {
+		c.Profiles = []string{"vda5050"}
+		c.Sessions[0].Filters = []string{"uagv/v3/Acme/+/+"}
+	})
+	r.waitReady()
+	replayFile(t, device(t, broker, name(t)+"-device"), "../devicestate/testdata/vda5050-v3-two-robots.ndjson")
+	r.count(3, `SELECT ignored FROM ingest_lane`)
+	r.count(61, `SELECT applied FROM ingest_lane`)
+	r.count(1, `SELECT late FROM ingest_lane`)
+	r.count(2, `SELECT duplicate FROM ingest_lane`)
+	r.count(1, `SELECT count(*) FROM stream_gap WHERE device_id = 'Acme/R-10' AND from_counter = 7 AND to_counter = 8 AND arrived_late = 1 AND missing = '{[8,9)}' AND closed_at IS NULL`)
+	r.count(24, `SELECT sequence FROM device_state WHERE device_id = 'Acme/R-10' AND stream = 'state' AND counter = 19`)
+	r.count(1, `SELECT count(*) FROM outbox WHERE convert_from(payload, 'UTF8')::jsonb->'marks' ? 'wrap'`)
+	r.count(2, `SELECT count(*) FROM outbox WHERE convert_from(payload, 'UTF8')::jsonb->'marks' ? 'reboot'`)
+}
+
 func replayFile(t testing.TB, c mqtt.Client, path string) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -51,8 +51,9 @@ type database struct {
 	URL string `koanf:"database_url" secret:"true" help:"PostgreSQL of the cell, postgres://user:password@host:port/database"`
 }
 
-// open connects as the ingest role, whose rights are enough for all commands here, and checks the schema.
-func (d *database) open(ctx context.Context, cmd *cobra.Command) (*pgxpool.Pool, schema.Settings, error) {
+// open connects and checks the schema. A command that changes states needs the rights of the ingest role; one that looks
+// takes none, so any login that may read will do, and cannot write by mistake.
+func (d *database) open(ctx context.Context, cmd *cobra.Command, changes bool) (*pgxpool.Pool, schema.Settings, error) {
 	if err := ops.Load(cmd.Flags(), d); err != nil {
 		return nil, schema.Settings{}, err
 	}
@@ -61,7 +62,11 @@ func (d *database) open(ctx context.Context, cmd *cobra.Command) (*pgxpool.Pool,
 	if err := p.Err(); err != nil {
 		return nil, schema.Settings{}, err
 	}
-	pool, err := ops.OpenPool(ctx, d.URL, ingest.Role, "hubstate-ingest-operator", ingest.SessionSettings(), 2)
+	role, session := "", map[string]string{"default_transaction_read_only": "on", "statement_timeout": "30s"}
+	if changes {
+		role, session = ingest.Role, ingest.SessionSettings()
+	}
+	pool, err := ops.OpenPool(ctx, d.URL, role, "hubstate-ingest-operator", session, 2)
 	if err != nil {
 		return nil, schema.Settings{}, err
 	}

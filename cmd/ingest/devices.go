@@ -11,7 +11,7 @@ import (
 
 func newAcceptReboot() *cobra.Command {
 	var device, stream string
-	op := operation{short: "Make the next report of a stream start a boot, whatever its counter says", reason: true}
+	op := operation{short: "Make the next report of a stream start a boot, whatever its counter says", changes: true}
 	cmd := op.command("accept-reboot", cobra.NoArgs, func(c call) error {
 		if err := c.operator.AcceptReboot(c.ctx, device, stream, c.reason); err != nil {
 			return err
@@ -27,7 +27,7 @@ func newAcceptReboot() *cobra.Command {
 
 func newRestate() *cobra.Command {
 	var device, stream string
-	op := operation{short: "Emit the current state of a device again, under new sequences", reason: true}
+	op := operation{short: "Emit the current state of a device again, under new sequences", changes: true}
 	cmd := op.command("restate", cobra.NoArgs, func(c call) error {
 		done, err := c.operator.Restate(c.ctx, device, stream, c.reason)
 		return c.printRestated(done, err)
@@ -39,7 +39,7 @@ func newRestate() *cobra.Command {
 
 func newMove() *cobra.Command {
 	var device, hub string
-	op := operation{short: "Make another hub the hub of a device, and say its states again from there", reason: true}
+	op := operation{short: "Make another hub the hub of a device, and say its states again from there", changes: true}
 	cmd := op.command("move", cobra.NoArgs, func(c call) error {
 		done, err := c.operator.Move(c.ctx, device, hub, c.reason)
 		return c.printRestated(done, err)

@@ -16,7 +16,7 @@ import (
 // operation is a command that acts on the database for a person: it connects, and prints a table or JSON.
 type operation struct {
 	short, long string
-	reason      bool // changes something: --why is required and audited
+	changes     bool // writes states: runs as the ingest role, and --reason is required and audited
 	also        any  // further keys, loaded like the database's
 }
 
@@ -37,15 +37,15 @@ func (o operation) command(use string, args cobra.PositionalArgs, do func(call) 
 	cmd := &cobra.Command{
 		Use: use, Short: o.short, Long: o.long, Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.reason && reason == "" && !dry(cmd) {
-				return ops.UsageError(fmt.Errorf("--why is required: it is audited"))
+			if o.changes && reason == "" && !dry(cmd) {
+				return ops.UsageError(fmt.Errorf("--reason is required: it is audited"))
 			}
 			if o.also != nil {
 				if err := ops.Load(cmd.Flags(), o.also); err != nil {
 					return err
 				}
 			}
-			pool, settings, err := db.open(cmd.Context(), cmd)
+			pool, settings, err := db.open(cmd.Context(), cmd, o.changes)
 			if err != nil {
 				return err
 			}
@@ -60,8 +60,8 @@ func (o operation) command(use string, args cobra.PositionalArgs, do func(call) 
 	if o.also != nil {
 		ops.AddFlags(cmd.Flags(), o.also)
 	}
-	if o.reason {
-		cmd.Flags().StringVar(&reason, "why", "", "reason, kept in the audit")
+	if o.changes {
+		cmd.Flags().StringVar(&reason, "reason", "", "reason, kept in the audit")
 		cmd.Flags().StringVar(&actor, "actor", defaultActor(), "who acts, kept in the audit")
 	}
 	jsonFlag(cmd, &asJSON)

@@ -37,7 +37,7 @@ func newRejectsList() *cobra.Command {
 		})
 	})
 	cmd.Flags().StringVar(&f.Device, "device", "", "only of this device")
-	cmd.Flags().StringVar(&f.Reason, "reason", "", "only with this reason")
+	cmd.Flags().StringVar(&f.Reason, "code", "", "only with this reason code")
 	cmd.Flags().BoolVar(&f.Decided, "decided", false, "also those that were decided")
 	cmd.Flags().IntVar(&f.Limit, "limit", 100, "at most this many")
 	return cmd
@@ -83,12 +83,12 @@ func newRejectsRetry() *cobra.Command {
 	cfg := retryConfig{Hub: "hub"}
 	var f ingest.RejectFilter
 	yes := false
-	op := operation{short: "Feed rejects through the same path again, after a profile was fixed", reason: true, also: &cfg}
+	op := operation{short: "Feed rejects through the same path again, after a profile was fixed", changes: true, also: &cfg}
 	op.long = `Feed rejects through the same path again with the profiles given, in order of their ids and with their own time of arrival.
 What is refused again becomes a new reject. Without --yes it only says what it would feed.
 
-  ingest rejects retry --reason unknown_stream --profiles mine.yaml,vda5050 --why "profile fixed" --yes
-  ingest rejects retry 17 18 --why "hub moved" --yes`
+  ingest rejects retry --code unknown_stream --profiles mine.yaml,vda5050 --reason "profile fixed" --yes
+  ingest rejects retry 17 18 --reason "hub moved" --yes`
 	cmd := op.command("retry [ID...]", cobra.ArbitraryArgs, func(c call) error {
 		ids, err := parseIDs(c.args)
 		if err != nil {
@@ -118,7 +118,7 @@ What is refused again becomes a new reject. Without --yes it only says what it w
 		})
 	})
 	cmd.Flags().StringVar(&f.Device, "device", "", "without ids: undecided rejects of this device")
-	cmd.Flags().StringVar(&f.Reason, "reason", "", "without ids: undecided rejects with this reason")
+	cmd.Flags().StringVar(&f.Reason, "code", "", "without ids: undecided rejects with this reason code")
 	cmd.Flags().IntVar(&f.Limit, "limit", 100, "without ids: at most this many")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
@@ -131,7 +131,7 @@ type retryConfig struct {
 }
 
 func newRejectsDiscard() *cobra.Command {
-	op := operation{short: "Decide that rejects are not to be applied; they make room for new ones", reason: true}
+	op := operation{short: "Decide that rejects are not to be applied; they make room for new ones", changes: true}
 	return op.command("discard ID...", cobra.MinimumNArgs(1), func(c call) error {
 		ids, err := parseIDs(c.args)
 		if err != nil {
