@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -113,6 +114,20 @@ func classifyClient(err error) (Verdict, bool) {
 		return outage("CANCELED"), true
 	case errors.As(err, &eof):
 		return everywhere("HANDSHAKE"), true
+	}
+	return classifyText(err)
+}
+
+// classifyText knows errors of franz-go that it does not export; TestClassify_ErrorsThatFranzGoKeepsToItself asks it for them.
+func classifyText(err error) (Verdict, bool) {
+	for _, known := range [...][2]string{
+		{"topic purged while buffered", "PURGED"},
+		{"metadata update is missing a partition that we were previously using", "PARTITION_MISSING"},
+		{"merged batch cannot be sent", "BROKER"},
+	} {
+		if strings.Contains(err.Error(), known[0]) {
+			return outage(known[1]), true
+		}
 	}
 	return Verdict{}, false
 }

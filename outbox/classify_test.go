@@ -24,20 +24,22 @@ import (
 // clientErrors has one error for each code that is ours, not Kafka's.
 func clientErrors() map[string]error {
 	return map[string]error{
-		"BUFFER_FULL":     kgo.ErrMaxBuffered,
-		"TIMEOUT":         kgo.ErrRecordTimeout,
-		"ABORTED":         kgo.ErrAborting,
-		"CLIENT_CLOSED":   kgo.ErrClientClosed,
-		"CANCELED":        context.Canceled,
-		"HANDSHAKE":       &kgo.ErrFirstReadEOF{},
-		"TLS":             &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
-		"DNS":             &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}},
-		"DIAL":            &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
-		"CONNECTION_LOST": io.EOF,
-		"CREDENTIALS":     &fs.PathError{Op: "open", Err: syscall.ENOENT},
-		"BROKER":          os.NewSyscallError("write", syscall.EPIPE),
-		"SERIALIZATION":   &RowError{Code: "SERIALIZATION", Err: errors.New("header too long")},
-		"UNKNOWN":         errors.New("something new"),
+		"BUFFER_FULL":       kgo.ErrMaxBuffered,
+		"TIMEOUT":           kgo.ErrRecordTimeout,
+		"ABORTED":           kgo.ErrAborting,
+		"CLIENT_CLOSED":     kgo.ErrClientClosed,
+		"CANCELED":          context.Canceled,
+		"HANDSHAKE":         &kgo.ErrFirstReadEOF{},
+		"TLS":               &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+		"DNS":               &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}},
+		"DIAL":              &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+		"CONNECTION_LOST":   io.EOF,
+		"CREDENTIALS":       &fs.PathError{Op: "open", Err: syscall.ENOENT},
+		"BROKER":            os.NewSyscallError("write", syscall.EPIPE),
+		"PURGED":            errors.New("topic purged while buffered"),
+		"PARTITION_MISSING": errors.New("metadata update is missing a partition that we were previously using"),
+		"SERIALIZATION":     &RowError{Code: "SERIALIZATION", Err: errors.New("header too long")},
+		"UNKNOWN":           errors.New("something new"),
 	}
 }
 
@@ -112,6 +114,22 @@ func TestClassify_MoreShapesOfTheSame(t *testing.T) {
 	}
 	if v := Classify(nil); v != (Verdict{}) || v.Exhausted(1, time.Hour) && v.Code != "" {
 		t.Errorf("nil: %+v", v)
+	}
+}
+
+// TestClassify_ErrorsThatFranzGoKeepsToItself: a new wording of franz-go must not turn an outage into a lost row.
+func TestClassify_ErrorsThatFranzGoKeepsToItself_O6(t *testing.T) {
+	t.Parallel()
+	client, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"), kgo.ProducerLinger(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	failed := make(chan error, 1)
+	client.Produce(t.Context(), &kgo.Record{Topic: "t"}, func(_ *kgo.Record, err error) { failed <- err })
+	client.PurgeTopicsFromClient("t")
+	if v := Classify(<-failed); v.Kind != Outage || v.Code != "PURGED" {
+		t.Errorf("purged: %+v", v)
 	}
 }
 
