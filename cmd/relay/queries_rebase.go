@@ -57,7 +57,7 @@ SET epoch = $1, sequence = w.sequence, emitted_at = coalesce(w.emitted_at, d.emi
 FROM unnest($2::text[], $3::text[], $4::bigint[], $5::timestamptz[]) AS w (device_id, stream, sequence, emitted_at)
 WHERE d.device_id = w.device_id AND d.stream = w.stream`
 
-	insertAudit = `INSERT /* relay.audit */ INTO audit (actor, action, subject, reason, detail) VALUES ($1, $2, $3, $4, $5)`
+	auditRebase = `INSERT /* relay.audit_rebase */ INTO audit (actor, action, subject, reason, detail) VALUES ($1, $2, $3, $4, $5)`
 
 	// Reconcile: the newest event of each stream that is still in the attached partitions, against the stored state.
 	selectMismatches = `SELECT /* relay.mismatches */ n.aggregate_id, n.stream, n.epoch, n.sequence, d.epoch, d.sequence

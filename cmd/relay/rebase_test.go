@@ -30,7 +30,7 @@ func report(t *testing.T, conn *pgx.Conn, e event) {
 // published waits until everything committed is behind its cursor.
 func published(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, 90*time.Second, func() error {
 		var waiting int
 		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox o JOIN outbox_bucket b USING (bucket) WHERE o.position > b.cursor AND b.halted IS NULL").Scan(&waiting)
 		if err == nil && waiting > 0 {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -287,7 +288,7 @@ func TestReplay_PoisonToGate_O5(t *testing.T) {
 		return event{device: device, sequence: sequence, payload: fmt.Sprintf(`{"device_id":%q,"x":%q}`, device, noise(9_000))}
 	}
 	appendEvents(t, conn, event{device: "d1", sequence: 1}, poison("d1", 2), event{device: "d1", sequence: 3}, event{device: "d2", sequence: 1}, poison("d2", 2))
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		var dead int
 		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox_dead WHERE state = 'dead' AND error_code = 'MESSAGE_TOO_LARGE'").Scan(&dead)
 		if err == nil && dead != 2 {
@@ -360,20 +361,23 @@ func startRelay(t *testing.T, url string, brokers []string) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	addr := freeAddr(t)
+	root := newRoot()
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetOut(t.Output())
+	root.SetErr(t.Output())
+	root.SetArgs([]string{"run", "--database-url", url, "--kafka-brokers", strings.Join(brokers, ","), "--instance", "r1", "--admin-addr", addr})
 	go func() { // waited for by stop
-		out, err := relay(ctx, "run", "--database-url", url, "--kafka-brokers", strings.Join(brokers, ","), "--instance", "r1", "--admin-addr", addr)
-		if err != nil && !errors.Is(err, context.Canceled) {
-			err = fmt.Errorf("%w\n%s", err, out)
-		}
-		ended <- err
+		ended <- root.ExecuteContext(ctx)
 	}()
 	eventually(t, 30*time.Second, func() error { return readyz(addr) })
-	return func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	}
+	})
+	t.Cleanup(stop) // before the database goes
+	return stop
 }
 
 func messageOf(p outbox.ReplayPlan, device string) string {

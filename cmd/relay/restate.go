@@ -42,7 +42,7 @@ func (r *rebaser) apply(ctx context.Context, tx pgx.Tx, p *rebasePlan) error {
 	if err := r.restateAll(ctx, tx, p.NewEpoch); err != nil {
 		return err
 	}
-	return do("audit", insertAudit, r.decision.By, "rebase", "cell "+r.settings.Cell, r.decision.Reason, map[string]any{
+	return do("audit", auditRebase, r.decision.By, "rebase", "cell "+r.settings.Cell, r.decision.Reason, map[string]any{
 		"old_epoch": p.OldEpoch, "new_epoch": p.NewEpoch, "restated": p.Restated, "superseded": p.Superseded, "discarded": p.Discarded,
 	})
 }
