@@ -19,7 +19,7 @@ func TestEnsurePartition_CutsAsThePlanDoes(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	base := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	for round := range 40 {
+	for round := range 15 {
 		tx, err := f.conn.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -158,7 +158,7 @@ func TestSeal_OneStalledBucketHoldsOnlyItsOwnPartitions_P2(t *testing.T) {
 		}
 	}
 	why := Plan(f.judged(), time.Now(), cfg.Spec)
-	if !slices.ContainsFunc(why, func(a Action) bool { return a.Kind == Wait && strings.Contains(a.Reason, "above its cursor") }) {
+	if !slices.ContainsFunc(why, func(a Action) bool { return a.Kind == Wait && strings.Contains(a.Reason, "before position") }) {
 		t.Errorf("no plan says what %s waits for: %v", names[0], why)
 	}
 }

@@ -19,6 +19,9 @@ const yearEnv = "HUBSTATE_TEST_PARTITIONS"
 // to Kafka and to the archives, only the current and the next two are attached, and neither the relay's poll nor
 // ingest's commit slows down.
 func TestYear_InMinutes_P1P2(t *testing.T) {
+	if os.Getenv(yearEnv) == "" {
+		t.Parallel()
+	}
 	partitions, err := strconv.Atoi(or(os.Getenv(yearEnv), "25"))
 	if err != nil {
 		t.Fatal(err)
