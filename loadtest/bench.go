@@ -123,6 +123,7 @@ func (b *bench) exercise(ctx context.Context) error {
 	group.Go(func() error { return b.fleet.Run(work) })
 	group.Go(func() error { return b.timetable.Run(work, b.componentFaults(), b.scenario.Load.Duration) })
 	group.Go(func() error { return b.disconnects(work, start) })
+	group.Go(func() error { return b.repeats(work, start) })
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
@@ -134,7 +135,7 @@ func (b *bench) exercise(ctx context.Context) error {
 }
 
 func (b *bench) componentFaults() []rig.Fault {
-	return slices.DeleteFunc(slices.Clone(b.scenario.Faults), func(f rig.Fault) bool { return slices.Contains(f.On, fleetName) })
+	return slices.DeleteFunc(slices.Clone(b.scenario.Faults), func(f rig.Fault) bool { return !onComponents(f) })
 }
 
 // disconnects carries out the faults that concern the devices' own connections.

@@ -46,6 +46,12 @@ faults:
   - {at: 3s, every: 4s, do: hang, on: [kafka], for: 2s}
   - {at: 3500ms, every: 4s, do: kill, on: [relay], for: 300ms}
 `
+	repeatedRecords = `
+load: {devices: 1000, connections: 8, rate: 2000, duration: 8s}
+faults:
+  - {at: 3s, do: repeat, on: [topic]}
+  - {at: 6s, do: repeat, on: [topic]}
+`
 	backlogAndKilledRelay = `
 load: {devices: 1000, connections: 8, rate: 3000, duration: 20s}
 parts:
@@ -66,7 +72,7 @@ func productMutants() []productMutant {
 		{name: "cursor_before_ack", env: "cursor_before_ack", scenario: killedRelay, want: []oracle.Fault{oracle.Lost, oracle.Hole}},
 		{name: "submit_early", env: "submit_early", scenario: killedRelayBehindHungKafka, want: []oracle.Fault{oracle.Reordered, oracle.Lost, oracle.Hole}},
 		{
-			name: "gate_off", scenario: killedRelayBehindHungKafka, want: []oracle.Fault{oracle.DoubleEffect},
+			name: "gate_off", scenario: repeatedRecords, want: []oracle.Fault{oracle.DoubleEffect},
 			patch: &sourcePatch{"devicestate/consumer/apply.lua", "  if position > seen then\n", "  if true then\n"},
 		},
 		{name: "skips_forgotten", env: "forget_skips", scenario: backlogAndKilledRelay, want: []oracle.Fault{oracle.Hole}},

@@ -93,7 +93,7 @@ func (s Scenario) withDefaults() Scenario {
 func (s Scenario) validate() error {
 	errs := []error{s.Load.Validate()}
 	for _, f := range s.Faults {
-		if !slices.Contains(f.On, fleetName) {
+		if onComponents(f) {
 			errs = append(errs, f.Validate())
 		}
 	}
@@ -110,6 +110,11 @@ func (s Scenario) validate() error {
 
 // fleetName is what a fault is on that concerns the devices' own connections.
 const fleetName = "fleet"
+
+// onComponents reports whether f concerns what runs, not the devices' connections or the topic's records.
+func onComponents(f rig.Fault) bool {
+	return !slices.Contains(f.On, fleetName) && !slices.Contains(f.On, topicName)
+}
 
 // brokerHurt reports whether a fault makes the broker forget what it had acknowledged.
 func (s Scenario) brokerHurt() bool {
