@@ -24,4 +24,6 @@ GROUP BY i.instance ORDER BY i.instance`
 FROM outbox_dead WHERE state IN ('dead', 'held', 'releasing') GROUP BY state, error_code ORDER BY state, error_code`
 
 	selectLogin = `SELECT /* relay.login */ session_user`
+
+	selectClaimed = `SELECT /* relay.claimed */ count(*) FILTER (WHERE owner = $1), count(*) FILTER (WHERE NOT owner_alive AND halted IS NULL) FROM outbox_bucket_status`
 )

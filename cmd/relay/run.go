@@ -56,6 +56,7 @@ func run(cmd *cobra.Command, cfg *config, log *slog.Logger) error {
 	}
 	reg := ops.NewRegistry()
 	admin := ops.NewAdmin(cfg.AdminAddr, reg, log)
+	admin.Condition("relay") // before it listens: without any condition it would call itself ready
 	if cfg.Pprof {
 		admin.EnablePprof()
 	}
@@ -93,7 +94,7 @@ func (d daemon) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return relay.Run(ctx) })
 	g.Go(func() error { return manager.Run(ctx) })
-	g.Go(func() error { return follow(ctx, d.admin.Condition("relay"), relay.Ready) })
+	g.Go(func() error { return follow(ctx, d.admin.Condition("relay"), d.readiness(ctx, relay)) })
 	d.log.Info("relay started", "cell", settings.Cell, "topic", settings.Topic, "instance", d.cfg.Instance)
 	return g.Wait()
 }
@@ -150,6 +151,41 @@ func (d daemon) trySettings(ctx context.Context) (s schema.Settings, reached boo
 	defer conn.Close(context.WithoutCancel(ctx))
 	s, err = d.cfg.checkSchema(ctx, d.cmd, conn)
 	return s, err == nil || !errors.Is(err, context.DeadlineExceeded), err
+}
+
+// readiness is the relay's own, once it has claimed: a relay that holds no bucket although some are free does not work
+// yet. The database is asked only until then.
+func (d daemon) readiness(ctx context.Context, relay *outbox.Relay) func() error {
+	claimed := false
+	return func() error {
+		err := relay.Ready()
+		if err != nil || claimed {
+			return err
+		}
+		if err := d.claiming(ctx, relay.Instance()); err != nil {
+			return err
+		}
+		claimed = true
+		return nil
+	}
+}
+
+func (d daemon) claiming(ctx context.Context, instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := d.cfg.connect(ctx, roleRelay)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var mine, free int
+	if err := conn.QueryRow(ctx, selectClaimed, instance).Scan(&mine, &free); err != nil {
+		return fmt.Errorf("count claimed buckets: %w", err)
+	}
+	if mine == 0 && free > 0 {
+		return errors.New("no bucket is claimed yet")
+	}
+	return nil
 }
 
 // follow copies what ready says into a readiness condition.
