@@ -19,7 +19,7 @@ type batch struct {
 	reports   []devicestate.Report   // grouped by stream, in order of arrival
 	decisions []devicestate.Decision // of reports, one each
 	place     []int32                // of each item in reports; -1 when it belongs to no stream
-	devices   []string               // each once
+	devices   []string               // of streams
 	names     streamNames
 
 	counts  [devicestate.Quarantined + 1]int64
@@ -46,7 +46,7 @@ type stream struct {
 }
 
 // streamNames are the parameters that read the stored rows.
-type streamNames struct{ devices, streams []string }
+type streamNames struct{ devices, streams column[text] }
 
 func newBatch() *batch {
 	return &batch{index: map[streamKey]int32{}, source: map[string]string{}}
@@ -79,8 +79,9 @@ func (b *batch) streamOf(it *item) int32 {
 		at = int32(len(b.streams))
 		b.index[key] = at
 		b.streams = append(b.streams, stream{streamKey: key, policy: it.policy})
-		b.names.devices = append(b.names.devices, key.device)
-		b.names.streams = append(b.names.streams, key.stream)
+		b.devices = append(b.devices, key.device)
+		b.names.devices = append(b.names.devices, text(key.device))
+		b.names.streams = append(b.names.streams, text(key.stream))
 	}
 	return at
 }

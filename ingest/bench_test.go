@@ -77,7 +77,7 @@ func BenchmarkIngestTransaction(b *testing.B) {
 				fleets[i] = newBenchFleet(i, c.lanes, c.spread)
 				writers[i].run(fleets[i], len(fleets[i].topics)) // every device is known before the clock starts
 			}
-			before := serverCPU(b, first.admin)
+			before, own := serverCPU(b, first.admin), processCPU("/proc/self/stat")
 			b.ResetTimer()
 			var wg sync.WaitGroup
 			for i := range writers {
@@ -86,6 +86,7 @@ func BenchmarkIngestTransaction(b *testing.B) {
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reports/s")
 			b.ReportMetric(float64((serverCPU(b, first.admin)-before).Microseconds())/float64(b.N), "server-µs/op")
+			b.ReportMetric(float64((processCPU("/proc/self/stat")-own).Microseconds())/float64(b.N), "client-µs/op")
 		})
 	}
 }
@@ -130,7 +131,7 @@ func BenchmarkBareCopy(b *testing.B) {
 			first.run(newBenchFleet(0, 1, false), benchDevices)
 			rows := first.outboxRows()
 			pool := openAdmin(b, first.url)
-			before := serverCPU(b, first.admin)
+			before, own := serverCPU(b, first.admin), processCPU("/proc/self/stat")
 			b.ResetTimer()
 			var wg sync.WaitGroup
 			for i := range writers {
@@ -139,6 +140,7 @@ func BenchmarkBareCopy(b *testing.B) {
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reports/s")
 			b.ReportMetric(float64((serverCPU(b, first.admin)-before).Microseconds())/float64(b.N), "server-µs/op")
+			b.ReportMetric(float64((processCPU("/proc/self/stat")-own).Microseconds())/float64(b.N), "client-µs/op")
 		})
 	}
 }

@@ -25,30 +25,32 @@ JOIN device_state d ON d.device_id = u.device_id AND d.stream = u.stream`
 	// An empty state means: the content did not move.
 	updateStreams = `WITH /* ingest.update_streams */ moved AS (
 UPDATE device_state d SET
- hub_id = u.hub, epoch = u.epoch, sequence = u.sequence, counter = u.counter, boot = u.boot, boot_started_at = u.started,
- boot_received_at = u.boot_received, occurred_at = u.occurred, received_at = u.received, clock_suspect = u.suspect,
- retained = u.retained, clock_skew_ms = u.skew, state = CASE WHEN u.state = ''::bytea THEN d.state ELSE u.state END,
- state_hash = u.hash, emitted_hash = u.emitted, emitted_at = u.emitted_at, missed = u.missed, late = u.late,
- duplicate = u.duplicate, quarantined = u.quarantined, reboot_pending = u.pending, owed = u.owed, updated_at = clock_timestamp()
-FROM (SELECT unnest($1::tid[]) AS tid, unnest($2::text[]) AS hub, unnest($3::bigint[]) AS epoch, unnest($4::bigint[]) AS sequence,
- unnest($5::bigint[]) AS counter, unnest($6::bigint[]) AS boot, unnest($7::timestamptz[]) AS started, unnest($8::timestamptz[]) AS boot_received,
- unnest($9::timestamptz[]) AS occurred, unnest($10::timestamptz[]) AS received, unnest($11::boolean[]) AS suspect, unnest($12::boolean[]) AS retained,
- unnest($13::bigint[]) AS skew, unnest($14::bytea[]) AS state, unnest($15::bytea[]) AS hash, unnest($16::bytea[]) AS emitted,
- unnest($17::timestamptz[]) AS emitted_at, unnest($18::bigint[]) AS missed, unnest($19::bigint[]) AS late, unnest($20::bigint[]) AS duplicate,
- unnest($21::bigint[]) AS quarantined, unnest($22::boolean[]) AS pending, unnest($23::boolean[]) AS owed, unnest($24::text[]) AS device,
- unnest($25::text[]) AS stream) AS u
+ sequence = u.sequence, counter = u.counter, boot = u.boot, boot_started_at = u.boot_started, boot_received_at = u.boot_received,
+ occurred_at = u.occurred, received_at = u.received, clock_suspect = u.flags & 1 <> 0, retained = u.flags & 2 <> 0,
+ reboot_pending = u.flags & 4 <> 0, owed = u.flags & 8 <> 0, clock_skew_ms = u.skew,
+ state = CASE WHEN u.state = ''::bytea THEN d.state ELSE u.state END, state_hash = u.hash, emitted_hash = u.emitted,
+ emitted_at = u.emitted_at, missed = u.missed, late = u.late, duplicate = u.duplicate, quarantined = u.quarantined,
+ updated_at = clock_timestamp()
+FROM (SELECT unnest($1::text[]) AS device, unnest($2::text[]) AS stream, unnest($3::bigint[]) AS sequence, unnest($4::smallint[]) AS flags,
+ unnest($5::bigint[]) AS counter, unnest($6::bigint[]) AS boot, unnest($7::bigint[]) AS skew, unnest($8::timestamptz[]) AS boot_started,
+ unnest($9::timestamptz[]) AS boot_received, unnest($10::timestamptz[]) AS occurred, unnest($11::timestamptz[]) AS received, unnest($12::timestamptz[]) AS emitted_at,
+ unnest($13::bytea[]) AS state, unnest($14::bytea[]) AS hash, unnest($15::bytea[]) AS emitted, unnest($16::bigint[]) AS missed,
+ unnest($17::bigint[]) AS late, unnest($18::bigint[]) AS duplicate, unnest($19::bigint[]) AS quarantined, unnest($20::tid[]) AS tid) AS u
 WHERE d.ctid = u.tid AND d.device_id = u.device AND d.stream = u.stream RETURNING 1)
-SELECT 1 / (count(*) = cardinality($1::tid[]))::int FROM moved`
+SELECT 1 / (count(*) = cardinality($20::tid[]))::int FROM moved`
 
 	// A stream's first row.
 	insertStreams = `INSERT /* ingest.insert_streams */ INTO device_state
 (device_id, stream, bucket, hub_id, epoch, sequence, counter, boot, boot_started_at, boot_received_at, occurred_at, received_at,
- clock_suspect, retained, clock_skew_ms, state, state_hash, emitted_hash, emitted_at, missed, late, duplicate, quarantined,
- reboot_pending, owed)
-SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]),
- unnest($8::bigint[]), unnest($9::timestamptz[]), unnest($10::timestamptz[]), unnest($11::timestamptz[]), unnest($12::timestamptz[]), unnest($13::boolean[]), unnest($14::boolean[]),
- unnest($15::bigint[]), unnest($16::bytea[]), unnest($17::bytea[]), unnest($18::bytea[]), unnest($19::timestamptz[]), unnest($20::bigint[]), unnest($21::bigint[]),
- unnest($22::bigint[]), unnest($23::bigint[]), unnest($24::boolean[]), unnest($25::boolean[])`
+ clock_suspect, retained, reboot_pending, owed, clock_skew_ms, state, state_hash, emitted_hash, emitted_at, missed, late, duplicate, quarantined)
+SELECT device, stream, bucket, hub, epoch, sequence, counter, boot, boot_started, boot_received, occurred, received,
+ flags & 1 <> 0, flags & 2 <> 0, flags & 4 <> 0, flags & 8 <> 0, skew, state, hash, emitted, emitted_at, missed, late, duplicate, quarantined
+FROM (SELECT unnest($1::text[]) AS device, unnest($2::text[]) AS stream, unnest($3::bigint[]) AS sequence, unnest($4::smallint[]) AS flags,
+ unnest($5::bigint[]) AS counter, unnest($6::bigint[]) AS boot, unnest($7::bigint[]) AS skew, unnest($8::timestamptz[]) AS boot_started,
+ unnest($9::timestamptz[]) AS boot_received, unnest($10::timestamptz[]) AS occurred, unnest($11::timestamptz[]) AS received, unnest($12::timestamptz[]) AS emitted_at,
+ unnest($13::bytea[]) AS state, unnest($14::bytea[]) AS hash, unnest($15::bytea[]) AS emitted, unnest($16::bigint[]) AS missed,
+ unnest($17::bigint[]) AS late, unnest($18::bigint[]) AS duplicate, unnest($19::bigint[]) AS quarantined, unnest($20::smallint[]) AS bucket,
+ unnest($21::text[]) AS hub, unnest($22::bigint[]) AS epoch) AS u`
 
 	insertGaps = `INSERT /* ingest.insert_gaps */ INTO stream_gap (device_id, stream, boot, from_counter, to_counter, missing)
 SELECT d, s, b, f, t, int8multirange(int8range(f, t, '[]'))

@@ -13,83 +13,102 @@ import (
 
 // stateRows are the arrays of updateStreams or, for streams never seen, of insertStreams.
 type stateRows struct {
-	device, stream, hub                                      []string
-	bucket                                                   []int16      // of new streams
-	tid                                                      []pgtype.TID // of known streams
-	epoch, sequence                                          []int64
-	counter, boot                                            []pgtype.Int8
-	bootStarted, bootReceived, occurred, received, emittedAt []pgtype.Timestamptz
-	suspect, retained, rebootPending, owed                   []bool
-	skew                                                     []pgtype.Int8
-	state, hash, emitted                                     [][]byte
-	missed, late, duplicate, quarantined                     []int64
+	device, stream, hub                                      column[text]
+	bucket                                                   column[number]     // of new streams
+	tid                                                      column[pgtype.TID] // of known streams
+	epoch, sequence, flags                                   column[number]
+	counter, boot, skew                                      column[pgtype.Int8]
+	bootStarted, bootReceived, occurred, received, emittedAt column[pgtype.Timestamptz]
+	state, hash, emitted                                     column[blob]
+	missed, late, duplicate, quarantined                     column[number]
 	hashes                                                   []byte // backs hash and emitted
 }
+
+// The booleans of a row, as they travel.
+const (
+	flagSuspect = 1 << iota
+	flagRetained
+	flagRebootPending
+	flagOwed
+)
 
 func (c *stateRows) reset() {
 	clear(c.state)
 	*c = stateRows{
-		device: c.device[:0], stream: c.stream[:0], hub: c.hub[:0], bucket: c.bucket[:0], tid: c.tid[:0], epoch: c.epoch[:0], sequence: c.sequence[:0],
-		counter: c.counter[:0], boot: c.boot[:0], bootStarted: c.bootStarted[:0], bootReceived: c.bootReceived[:0],
-		occurred: c.occurred[:0], received: c.received[:0], emittedAt: c.emittedAt[:0], suspect: c.suspect[:0], retained: c.retained[:0],
-		rebootPending: c.rebootPending[:0], owed: c.owed[:0], skew: c.skew[:0], state: c.state[:0], hash: c.hash[:0],
-		emitted: c.emitted[:0], missed: c.missed[:0], late: c.late[:0], duplicate: c.duplicate[:0], quarantined: c.quarantined[:0],
-		hashes: c.hashes[:0],
+		device: c.device[:0], stream: c.stream[:0], hub: c.hub[:0], bucket: c.bucket[:0], tid: c.tid[:0], epoch: c.epoch[:0],
+		sequence: c.sequence[:0], flags: c.flags[:0], counter: c.counter[:0], boot: c.boot[:0], skew: c.skew[:0],
+		bootStarted: c.bootStarted[:0], bootReceived: c.bootReceived[:0], occurred: c.occurred[:0], received: c.received[:0],
+		emittedAt: c.emittedAt[:0], state: c.state[:0], hash: c.hash[:0], emitted: c.emitted[:0], missed: c.missed[:0],
+		late: c.late[:0], duplicate: c.duplicate[:0], quarantined: c.quarantined[:0], hashes: c.hashes[:0],
 	}
 }
 
 // addNew adds the first row of a stream.
 func (c *stateRows) addNew(key streamKey, bucket int16, s *devicestate.State) {
-	c.bucket = append(c.bucket, bucket)
+	c.bucket = append(c.bucket, number(bucket))
+	c.hub = append(c.hub, text(s.Hub))
+	c.epoch = append(c.epoch, number(s.Epoch))
 	c.add(key, s)
 }
 
-// addKnown adds the next version of the row at tid.
+// addKnown adds the next version of the row at tid. Hub and epoch of a known stream are not a report's to change.
 func (c *stateRows) addKnown(key streamKey, tid pgtype.TID, s *devicestate.State) {
 	c.tid = append(c.tid, tid)
 	c.add(key, s)
 }
 
 func (c *stateRows) add(key streamKey, s *devicestate.State) {
-	c.device = append(c.device, key.device)
-	c.stream = append(c.stream, key.stream)
-	c.hub = append(c.hub, s.Hub)
-	c.epoch = append(c.epoch, s.Epoch)
-	c.sequence = append(c.sequence, s.Sequence)
+	c.device = append(c.device, text(key.device))
+	c.stream = append(c.stream, text(key.stream))
+	c.sequence = append(c.sequence, number(s.Sequence))
+	c.flags = append(c.flags, flagsOf(s))
 	c.counter = append(c.counter, nullable(s.Counter))
 	c.boot = append(c.boot, nullable(s.Boot))
+	c.skew = append(c.skew, pgtype.Int8{Int64: s.Skew.Milliseconds(), Valid: s.SkewKnown})
 	c.bootStarted = append(c.bootStarted, instant(s.BootStartedAt))
 	c.bootReceived = append(c.bootReceived, instant(s.BootReceivedAt))
 	c.occurred = append(c.occurred, instant(s.OccurredAt))
 	c.received = append(c.received, instant(s.ReceivedAt))
-	c.suspect = append(c.suspect, s.ClockSuspect)
-	c.retained = append(c.retained, s.Retained)
-	c.skew = append(c.skew, pgtype.Int8{Int64: s.Skew.Milliseconds(), Valid: s.SkewKnown})
+	c.emittedAt = append(c.emittedAt, instant(s.EmittedAt))
 	c.state = append(c.state, orEmpty(s.Content))
 	c.hash = append(c.hash, c.keep(s.Hash))
 	c.emitted = append(c.emitted, c.keep(s.EmittedHash))
-	c.emittedAt = append(c.emittedAt, instant(s.EmittedAt))
-	c.missed = append(c.missed, s.Missed)
-	c.late = append(c.late, s.Late)
-	c.duplicate = append(c.duplicate, s.Duplicate)
-	c.quarantined = append(c.quarantined, s.Quarantined)
-	c.rebootPending = append(c.rebootPending, s.RebootPending)
-	c.owed = append(c.owed, s.Owed)
+	c.missed = append(c.missed, number(s.Missed))
+	c.late = append(c.late, number(s.Late))
+	c.duplicate = append(c.duplicate, number(s.Duplicate))
+	c.quarantined = append(c.quarantined, number(s.Quarantined))
+}
+
+func flagsOf(s *devicestate.State) number {
+	var f number
+	if s.ClockSuspect {
+		f |= flagSuspect
+	}
+	if s.Retained {
+		f |= flagRetained
+	}
+	if s.RebootPending {
+		f |= flagRebootPending
+	}
+	if s.Owed {
+		f |= flagOwed
+	}
+	return f
 }
 
 func (c *stateRows) queueInsert(b *pgx.Batch) {
 	if len(c.bucket) > 0 {
-		b.Queue(insertStreams, c.device, c.stream, c.bucket, c.hub, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
-			c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
-			c.quarantined, c.rebootPending, c.owed)
+		b.Queue(insertStreams, c.device, c.stream, c.sequence, c.flags, c.counter, c.boot, c.skew, c.bootStarted, c.bootReceived,
+			c.occurred, c.received, c.emittedAt, c.state, c.hash, c.emitted, c.missed, c.late, c.duplicate, c.quarantined,
+			c.bucket, c.hub, c.epoch)
 	}
 }
 
 func (c *stateRows) queueUpdate(b *pgx.Batch) {
 	if len(c.tid) > 0 {
-		b.Queue(updateStreams, c.tid, c.hub, c.epoch, c.sequence, c.counter, c.boot, c.bootStarted, c.bootReceived,
-			c.occurred, c.received, c.suspect, c.retained, c.skew, c.state, c.hash, c.emitted, c.emittedAt, c.missed, c.late, c.duplicate,
-			c.quarantined, c.rebootPending, c.owed, c.device, c.stream)
+		b.Queue(updateStreams, c.device, c.stream, c.sequence, c.flags, c.counter, c.boot, c.skew, c.bootStarted, c.bootReceived,
+			c.occurred, c.received, c.emittedAt, c.state, c.hash, c.emitted, c.missed, c.late, c.duplicate, c.quarantined,
+			c.tid)
 	}
 }
 

@@ -265,7 +265,7 @@ func (w *writer) open(ctx context.Context, conn *pgx.Conn) (committed bool, err 
 	w.one.QueuedQueries = w.one.QueuedQueries[:0]
 	w.one.Queue(begin)
 	w.one.Queue(lockLane, w.lane.name, w.lane.term).QueryRow(w.scanLane)
-	w.txn.Begin(&w.one, w.buckets, w.batch.names.devices)
+	w.txn.Begin(&w.one, w.buckets, w.batch.devices)
 	w.one.Queue(readStreams, w.batch.names.devices, w.batch.names.streams).Query(w.batch.scan)
 	if err := conn.SendBatch(ctx, &w.one).Close(); err != nil {
 		return false, fmt.Errorf("lock and read: %w", err)
