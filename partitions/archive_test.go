@@ -225,12 +225,15 @@ func TestArchive_FailureKeepsTheTableAlarmsAndRecovers_P2(t *testing.T) {
 	}
 }
 
-// observed returns what partitions_archive_failing of a maintainer that only looks is.
+// observed also wants the pile to be seen. It returns what partitions_archive_failing of a maintainer that only looks is.
 func observed(t *testing.T, f *fixture, m *Manager) float64 {
 	t.Helper()
 	m.conn = f.conn
 	if _, _, err := m.look(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if metric(t, m.metrics.overdue) < 1 {
+		t.Error("partitions_overdue = 0 while a table is kept beyond its time")
 	}
 	return metric(t, m.metrics.archiveFailing)
 }

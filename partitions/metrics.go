@@ -11,6 +11,7 @@ import (
 type metrics struct {
 	runway, floorAhead, oldestEnded         prometheus.Gauge
 	attached, attachedBytes, waiting        prometheus.Gauge
+	overdue                                 prometheus.Gauge
 	archiveFailing, lastSuccess, maintainer prometheus.Gauge
 	tables, bytes                           *prometheus.GaugeVec
 	actions, expiredRows                    *prometheus.CounterVec
@@ -37,6 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		attached:       gauge("partitions_attached", "Partitions attached to the parent."),
 		attachedBytes:  gauge("partitions_attached_bytes", "Size of the attached partitions with indexes and TOAST."),
 		waiting:        gauge("partitions_waiting", "Steps that are due but wait, for a cursor, the clock, a lock or an archive."),
+		overdue:        gauge("partitions_overdue", "Sealed tables that were kept long enough and are still there; 0 when drops are switched off."),
 		archiveFailing: gauge("partitions_archive_failing", "Sealed partitions whose last archive attempt failed."),
 		lastSuccess:    gauge("partitions_last_success_timestamp_seconds", "When any maintainer last completed a turn, by the database's clock."),
 		maintainer:     gauge("partitions_maintainer", "1 in the one process that maintains the partitions, else 0."),
@@ -57,7 +59,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // observe sets the gauges from what the database says.
 func (m *metrics) observe(state State, now time.Time, spec Spec) {
 	at := later(now, state.Floor)
-	var attached, attachedBytes, failing float64
+	var attached, attachedBytes, failing, overdue float64
 	var oldest time.Duration
 	count, bytes := map[Phase]float64{}, map[Phase]float64{}
 	for i := range state.Partitions {
@@ -72,10 +74,14 @@ func (m *metrics) observe(state State, now time.Time, spec Spec) {
 		if p.Phase == Sealed && p.Attempts > 0 {
 			failing++
 		}
+		if !spec.KeepAll && (p.Phase == Sealed || p.Phase == Archived) && p.endedAt(now.Add(-spec.RetainSent)) {
+			overdue++
+		}
 	}
 	m.attached.Set(attached)
 	m.attachedBytes.Set(attachedBytes)
 	m.archiveFailing.Set(failing)
+	m.overdue.Set(overdue)
 	m.oldestEnded.Set(oldest.Seconds())
 	m.runway.Set(state.reach(at).Seconds())
 	m.floorAhead.Set(max(0, state.Floor.Sub(now)).Seconds())
