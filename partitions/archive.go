@@ -172,7 +172,10 @@ func (m *Manager) dropIn(ctx context.Context, tx pgx.Tx, partition string) error
 	if _, err := tx.Exec(ctx, fmt.Sprintf(ddlDrop, quoted(partition))); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, recordDropped, partition, nil)
+	tag, err := tx.Exec(ctx, recordDropped, partition, m.cfg.Store != nil)
+	if err == nil && tag.RowsAffected() == 0 {
+		return &waitingError{"rows were erased just now; it is archived again first"}
+	}
 	return err
 }
 

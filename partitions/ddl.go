@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // The DDL that is put together at run time. Names are quoted; all tables are in schema public.
@@ -27,7 +28,11 @@ func (m *Manager) create(ctx context.Context, a Action) error {
 	return m.locked(ctx, "create", func(tx pgx.Tx) error {
 		var name string
 		err := tx.QueryRow(ctx, createTable, m.cfg.Parent, a.From, a.To).Scan(&name)
-		if err == nil && name != a.Partition {
+		var pg *pgconn.PgError
+		switch {
+		case errors.As(err, &pg) && pg.Code == "42P17": // prepare_partition: the range is taken
+			return &waitingError{"a writer made a partition there just now"}
+		case err == nil && name != a.Partition:
 			return fmt.Errorf("the database made %s", name)
 		}
 		return err
@@ -92,7 +97,7 @@ func (m *Manager) forget(ctx context.Context, a Action) error {
 			return err
 		}
 		m.cfg.Log.Error("a partition is gone that the maintainer did not drop", "partition", a.Partition, "reason", a.Reason)
-		_, err = tx.Exec(ctx, recordDropped, a.Partition, "dropped by hand: "+a.Reason)
+		_, err = tx.Exec(ctx, recordGone, a.Partition, "dropped by hand: "+a.Reason)
 		return err
 	})
 }

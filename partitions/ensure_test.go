@@ -168,8 +168,8 @@ func TestQueries_AllPrepareOnTheMigratedSchema(t *testing.T) {
 	conn := f.connect("hubstate_maintainer")
 	for i, sql := range []string{
 		setSetting, tryLead, upsertSpec, selectSpec, recordTick, raiseFloor, takeLock, selectChildren, selectLedger, createTable, attachTable, detachState,
-		recordAdopted, deleteAhead, lockAhead, recordSealing, recordSealed, recordArchived, recordDamaged, recordDropped, recordFailure, recordNextAttempt,
-		archiveSHA, tableSize, expireRows, readColumns, selectBlockers, fmt.Sprintf(countRows, "outbox"), fmt.Sprintf(hasRows, "outbox"), fmt.Sprintf(readTable, "position", "outbox"),
+		recordAdopted, deleteAhead, lockAhead, recordSealing, recordSealed, recordArchived, recordDamaged, recordDropped, recordGone, recordFailure, recordNextAttempt,
+		archiveSHA, revisionOf, sealedHook, unlead, tableSize, expireRows, readColumns, selectBlockers, fmt.Sprintf(countRows, "outbox"), fmt.Sprintf(hasRows, "outbox"), fmt.Sprintf(readTable, "position", "outbox"),
 	} {
 		if _, err := conn.Prepare(t.Context(), fmt.Sprint("s", i), sql); err != nil {
 			t.Errorf("%s: %v", strings.SplitN(sql, "\n", 2)[0], err)

@@ -175,7 +175,7 @@ func (m *Manager) settings() map[string]string {
 	return map[string]string{
 		"lock_timeout":                        strconv.FormatInt(m.cfg.LockTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": "10s",
-		"idle_session_timeout":                "15min",
+		"idle_session_timeout":                "30min",
 		"TimeZone":                            "UTC",
 		"DateStyle":                           "ISO",
 		"synchronize_seqscans":                "off",

@@ -41,8 +41,10 @@ const (
 		attempts = 0, last_error = NULL, next_attempt_at = NULL WHERE name = $1 AND phase IN ('live', 'sealing')`
 	recordArchived = `UPDATE /* partitions.record_archived */ partition_ledger SET phase = 'archived', archive = $2, sha256 = $3, rows = $4, archived_at = clock_timestamp(),
 		attempts = 0, last_error = NULL, next_attempt_at = NULL WHERE name = $1 AND phase = 'sealed' AND revision = $5`
-	recordDamaged     = `UPDATE /* partitions.record_damaged */ partition_ledger SET phase = 'sealed', archived_at = NULL, attempts = attempts + 1, last_error = $2 WHERE name = $1 AND phase = 'archived'`
-	recordDropped     = `UPDATE /* partitions.record_dropped */ partition_ledger SET phase = 'dropped', dropped_at = clock_timestamp(), last_error = $2 WHERE name = $1`
+	recordDamaged = `UPDATE /* partitions.record_damaged */ partition_ledger SET phase = 'sealed', archived_at = NULL, attempts = attempts + 1, last_error = $2 WHERE name = $1 AND phase = 'archived'`
+	// Asked for after the DROP, in its transaction: an erase that was deleting from the table has ended and voided the archive.
+	recordDropped     = `UPDATE /* partitions.record_dropped */ partition_ledger SET phase = 'dropped', dropped_at = clock_timestamp(), last_error = NULL WHERE name = $1 AND (phase = 'archived' OR phase = 'sealed' AND NOT $2)`
+	recordGone        = `UPDATE /* partitions.record_gone */ partition_ledger SET phase = 'dropped', dropped_at = clock_timestamp(), last_error = $2 WHERE name = $1`
 	recordFailure     = `UPDATE /* partitions.record_failure */ partition_ledger SET attempts = attempts + 1, last_error = $2 WHERE name = $1 RETURNING attempts`
 	recordNextAttempt = `UPDATE /* partitions.record_next_attempt */ partition_ledger SET next_attempt_at = $2 WHERE name = $1`
 
