@@ -96,7 +96,8 @@ type Partition struct {
 	Undrained string `json:"undrained,omitempty"`
 }
 
-func (p *Partition) span() span { return span{p.From, p.To} }
+func (p *Partition) span() span               { return span{p.From, p.To} }
+func (p *Partition) endedAt(t time.Time) bool { return p.span().endedAt(t) }
 
 // fixed reports that the range of p may hold rows and can no longer be changed.
 func (p *Partition) fixed() bool {

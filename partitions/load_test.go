@@ -22,7 +22,6 @@ type pipeline struct {
 	f       *fixture
 	brokers []string
 	topic   string
-	relays  []*outbox.Relay
 	stop    context.CancelFunc
 	group   *errgroup.Group
 	written int64

@@ -172,8 +172,6 @@ func (p *planner) seal() {
 	}
 }
 
-func (part *Partition) endedAt(t time.Time) bool { return part.span().endedAt(t) }
-
 func (p *planner) sealEnded(part *Partition) {
 	switch why := p.unsettled(); {
 	case part.Undrained != "":
