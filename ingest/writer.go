@@ -46,7 +46,8 @@ type writer struct {
 
 	flushes chan chan struct{}
 	also    func(*pgx.Batch) // commits with the batch; nil = nothing
-	reached func(step)       // tests stop here and there; nil otherwise
+	now     func() time.Time
+	reached func(step) // tests stop here and there; nil otherwise
 }
 
 // step is a place in a batch where the world may end.
@@ -71,7 +72,7 @@ func newWriter(cfg Config, l *lane, q *queue, s *Service) *writer {
 	_, _ = rand.Read(seed[:]) // never fails, says its documentation
 	return &writer{
 		cfg: cfg, lane: l, pool: s.pool, queue: q, outbox: s.outbox, metrics: s.metrics, log: s.log.With("lane", l.name), buckets: s.buckets,
-		batch: newBatch(), ids: messageIDs{mathrand.NewChaCha8(seed)}, flushes: make(chan chan struct{}), reached: s.reached,
+		batch: newBatch(), ids: messageIDs{mathrand.NewChaCha8(seed)}, flushes: make(chan chan struct{}), now: time.Now, reached: s.reached,
 	}
 }
 
@@ -290,7 +291,7 @@ func (w *writer) scanLane(row pgx.Row) error {
 // finish is the second round trip: decide, write, COMMIT.
 func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error {
 	b := w.batch
-	b.decide(time.Now(), w.txn.Epoch(), w.outbox.withholding())
+	b.decide(w.now(), w.txn.Epoch(), w.outbox.withholding())
 	if err := b.build(&w.txn, &w.ids, w.buckets); err != nil {
 		return err
 	}

@@ -1,0 +1,117 @@
+package ingest
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/hubstate/hubstate/devicestate"
+)
+
+func queued(g *generation, n int) item {
+	return item{gen: g, id: uint16(n), qos: 1, size: 1, report: devicestate.Report{Counter: devicestate.Some(int64(n))}}
+}
+
+// The race of docs/architecture.md "Ingest", 1,000 times: message n is refused while the writer makes room, so n+1 would
+// fit. Nothing after the first refusal may be taken: the redelivered n would be late.
+func TestQueue_AfterTheFirstRefusalNothingOfThatConnectionIsAccepted_N3(t *testing.T) {
+	t.Parallel()
+	for round := range 1000 {
+		q, g := newQueue(8, 1<<20), newGeneration(1)
+		var taken []int64
+		var reader sync.WaitGroup
+		stop := make(chan struct{})
+		reader.Go(func() {
+			for {
+				items, _ := q.take(nil, 3, 1<<20)
+				for i := range items {
+					taken = append(taken, items[i].report.Counter.V)
+				}
+				select {
+				case <-stop:
+					return
+				default:
+					runtime.Gosched()
+				}
+			}
+		})
+		refused := int64(-1)
+		for n := range 200 {
+			it := queued(g, n)
+			if ok := q.put(&it); !ok && refused < 0 {
+				refused = int64(n)
+			} else if ok && refused >= 0 {
+				t.Errorf("round %d: %d was accepted after %d was refused", round, n, refused)
+			}
+		}
+		close(stop)
+		reader.Wait()
+		for i, n := range taken {
+			if n != int64(i) || refused >= 0 && n >= refused {
+				t.Fatalf("round %d: took %v, refused %d", round, taken, refused)
+			}
+		}
+	}
+}
+
+func TestQueue_EndedConnectionsMessagesAreAbandonedExceptQoS0_N4(t *testing.T) {
+	t.Parallel()
+	q, old, now := newQueue(100, 1<<20), newGeneration(1), newGeneration(2)
+	for n := range 10 {
+		it := queued(old, n)
+		if n%2 == 0 {
+			it.qos = 0 // nobody would send it again
+		}
+		q.put(&it)
+	}
+	old.end(errStopped)
+	it := queued(now, 99)
+	q.put(&it)
+	items, abandoned := q.take(nil, 100, 1<<20)
+	if len(items) != 6 || abandoned != 5 {
+		t.Errorf("%d taken, %d abandoned, want 6 and 5", len(items), abandoned)
+	}
+	if n, bytes := q.size(); n != 0 || bytes != 0 {
+		t.Errorf("%d items and %d bytes are left", n, bytes)
+	}
+}
+
+func TestQueue_IsBoundedByCountAndBytes_N3(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ items, bytes, size, want int }{{5, 1 << 20, 1, 5}, {1000, 50, 10, 5}, {1000, 5, 10, 0}} {
+		q, n := newQueue(c.items, c.bytes), 0
+		for i := range 20 {
+			it := queued(newGeneration(uint64(i)), i)
+			it.size = c.size
+			if q.put(&it) {
+				n++
+			}
+		}
+		if n != c.want {
+			t.Errorf("%+v: %d accepted", c, n)
+		}
+	}
+}
+
+// A batch holds at least one message, however large, and otherwise keeps to its bytes.
+func TestQueue_TakeKeepsToItsBytes(t *testing.T) {
+	t.Parallel()
+	q, g := newQueue(100, 1<<20), newGeneration(1)
+	for n, size := range []int{900, 300, 300, 300, 900} {
+		it := queued(g, n)
+		it.size = size
+		q.put(&it)
+	}
+	var got []string
+	for {
+		items, _ := q.take(nil, 100, 700)
+		if len(items) == 0 {
+			break
+		}
+		got = append(got, fmt.Sprint(len(items)))
+	}
+	if fmt.Sprint(got) != "[1 2 1 1]" {
+		t.Errorf("batches of %v", got)
+	}
+}
