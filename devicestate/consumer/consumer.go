@@ -92,9 +92,7 @@ func (r *run) run(ctx context.Context) error {
 	}
 	defer r.leave(ctx)
 	r.link = r.kafkaLink()
-	if r.compacted, err = r.isCompacted(intake); err != nil {
-		return err
-	}
+	r.compacted = r.isCompacted(intake)
 	r.client.AddConsumeTopics(r.cfg.Topic) // only now: the callbacks need all of the above
 
 	r.workers.Go(func() error {
@@ -176,9 +174,9 @@ func (r *run) options() []kgo.Opt {
 
 // isCompacted asks the broker unless the configuration says so, until it answers. A member without the right to ask
 // takes the topic for one that is not compacted.
-func (r *run) isCompacted(ctx context.Context) (bool, error) {
+func (r *run) isCompacted(ctx context.Context) bool {
 	if r.cfg.Compacted {
-		return true, nil
+		return true
 	}
 	admin, waits := kadm.NewClient(r.client), r.cfg.Retry.delays()
 	for {
@@ -189,16 +187,16 @@ func (r *run) isCompacted(ctx context.Context) (bool, error) {
 		var refused *kerr.Error
 		switch {
 		case err == nil:
-			return holdsCompact(configs), nil
+			return holdsCompact(configs)
 		case ctx.Err() != nil:
-			return false, nil
+			return false
 		case errors.As(err, &refused) && !refused.Retriable:
 			r.cfg.Logger.Warn("cannot read the topic's cleanup policy, taking it for not compacted", "topic", r.cfg.Topic, "error", err)
-			return false, nil
+			return false
 		}
 		r.cfg.Logger.Warn("kafka does not say how the topic is kept, asking again", "error", err)
 		if !sleep(ctx, nil, waits.take()) {
-			return false, nil
+			return false
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (d *Delivery) Header(name string) string {
 // Traceparent is the W3C trace context the report came with; empty when there was none.
 func (d *Delivery) Traceparent() string { return d.Header("ce_traceparent") }
 
-// Cell, Bucket and Outbox name the row of the outbox that the record was published from, for tracing it back.
+// Cell names the database the event comes from; with OutboxPosition it is the row it was published from, for tracing it back.
 func (d *Delivery) Cell() string { return d.Header("ce_cell") }
 
 // Bucket is the outbox bucket; -1 when not sent.
