@@ -1,9 +1,9 @@
 package partitions
 
 const (
-	// Two sessions never act on one parent: the lock lives and dies with the session connection that does the work.
 	setSetting = `SELECT /* partitions.setting */ set_config($1, $2, false)`
 
+	// Two sessions never act on one parent: the lock lives and dies with the session connection that does the work.
 	tryLead = `SELECT /* partitions.lead */ pg_try_advisory_lock(1346458197, hashtext($1))`
 	unlead  = `SELECT /* partitions.unlead */ pg_advisory_unlock_all()`
 
