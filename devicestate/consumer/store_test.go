@@ -47,6 +47,7 @@ func TestRedisStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			opts.ReadTimeout = patience
 			return redisStore(redis.NewClient(opts))
 		})
 	})
