@@ -32,6 +32,8 @@ func load(flags *pflag.FlagSet) (config, error) {
 	p.Merge("", cfg.Validate())
 	_, err := monitor.LoadProfiles(cfg.Profiles)
 	p.Merge("", err)
+	_, err = monitor.LoadExpected(cfg.ExpectedDevices)
+	p.Merge("", err)
 	cfg.validate(&p)
 	if cfg.AdminAddr != "" {
 		p.HostPort("admin_addr", cfg.AdminAddr)

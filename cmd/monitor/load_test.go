@@ -104,7 +104,7 @@ func startMonitor(t *testing.T, broker, topic string) process {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	p := process{page: freeAddr(t)}
+	p := process{page: testenv.FreeAddr(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.CommandContext(ctx, binary, "run", "--kafka-brokers", broker, "--kafka-topic", topic, "--redis-url", testenv.Redis(t),
 		"--page-addr", p.page, "--admin-addr", "", "--log-level", "warn")

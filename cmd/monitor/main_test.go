@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -72,7 +71,7 @@ func TestRun_IsReadyWhenItReadsAndServesAndStopsWhenAsked(t *testing.T) {
 	t.Parallel()
 	topic := testenv.Settings().Topic
 	kafka := testenv.FakeKafka(t, kfake.SeedTopics(4, topic))
-	admin := freeAddr(t)
+	admin := testenv.FreeAddr(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var g errgroup.Group
@@ -122,14 +121,4 @@ func TestRun_RefusesTheDatabaseOfAnotherTopic(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `kafka_topic = "another"`) {
 		t.Errorf("%v", err)
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

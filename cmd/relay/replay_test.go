@@ -158,7 +158,7 @@ func TestReplay_AnOutageLeavesTheRestForTheNextRun_O6(t *testing.T) {
 	p := approved(t, url)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	out, err := relay(ctx, "replay", "run", p.ID.String(), "--database-url", url, "--reason", "now", "--kafka-brokers", freeAddr(t))
+	out, err := relay(ctx, "replay", "run", p.ID.String(), "--database-url", url, "--reason", "now", "--kafka-brokers", testenv.FreeAddr(t))
 	if err == nil || !strings.Contains(out, "0 sent") || !strings.Contains(out, "3 left") {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -215,7 +215,7 @@ func TestReplay_AHeadWithParkedRowsIsOnlyMarked_O2(t *testing.T) {
 	exec(t, conn, "UPDATE outbox_dead SET parks = true WHERE sequence IN (1, 3)")
 	exec(t, conn, "UPDATE outbox_dead SET state = 'held' WHERE sequence = 2")
 	p := approved(t, url)
-	out := must(t, "replay", "run", p.ID.String(), "--database-url", url, "--reason", "now", "--kafka-brokers", freeAddr(t))
+	out := must(t, "replay", "run", p.ID.String(), "--database-url", url, "--reason", "now", "--kafka-brokers", testenv.FreeAddr(t))
 	if !strings.Contains(out, "0 sent, 2 releasing") {
 		t.Error(out)
 	}
@@ -360,7 +360,7 @@ func startRelay(t *testing.T, url string, brokers []string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	addr := freeAddr(t)
+	addr := testenv.FreeAddr(t)
 	root := newRoot()
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetOut(t.Output())

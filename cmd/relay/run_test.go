@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -59,7 +58,7 @@ func TestRun_PublishesAndIsReadyOnlyWhenClaiming(t *testing.T) {
 	url := testenv.Postgres(t)
 	cluster := testenv.FakeKafka(t, kfake.SeedTopics(int32(testenv.Settings().TopicPartitions), testenv.Settings().Topic))
 	conn := connect(t, url)
-	addr := freeAddr(t)
+	addr := testenv.FreeAddr(t)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { // ended below
@@ -123,16 +122,6 @@ func readyz(addr string) error {
 		return fmt.Errorf("/readyz: %s: %s", resp.Status, body)
 	}
 	return nil
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // consume reads n records of topic from its beginning and groups them by key, in order.

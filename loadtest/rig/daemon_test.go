@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hubstate/hubstate/internal/embedded"
 )
 
 // TestMain lets the test binary play a daemon: ready at once, deaf to SIGTERM when told so.
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
-	port, err := freePort()
+	port, err := embedded.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -233,7 +233,7 @@ func (d *daemons) launch(ctx context.Context, group *errgroup.Group, name string
 	if err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := embedded.FreePort()
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (d *daemons) launch(ctx context.Context, group *errgroup.Group, name string
 
 // givePage lets a monitor serve its page on a port of its own.
 func (d *daemons) givePage(monitor *daemon) error {
-	port, err := freePort()
+	port, err := embedded.FreePort()
 	if err != nil {
 		return err
 	}
