@@ -28,6 +28,8 @@ type Config struct {
 	// Profiles are the profiles that the ingesters use: names of built-in ones or YAML files. Their streams' expect
 	// decides what is silent. Default: hubstate.
 	Profiles []string `koanf:"profiles" help:"profiles of the streams: built-in names or YAML files, comma list"`
+	// ExpectedDevices is a file of lines "hub device": those are known, as never seen, before they report. Optional.
+	ExpectedDevices string `koanf:"expected_devices" help:"file with the devices that must report, lines of hub and device id; optional"`
 	// PageAddr is where the page and its JSON API are served, host:port. Default: 127.0.0.1:8480.
 	PageAddr string `koanf:"page_addr" help:"address of the page, host:port"`
 	// PageToken must be presented by everybody who looks. Required unless PageAddr is a loopback address.

@@ -43,6 +43,7 @@ type Service struct {
 	screen   *screen
 	delays   *delays
 	server   *server
+	expected []Expected
 }
 
 // New prepares a monitor; it connects to nothing yet. The error joins all problems of cfg. Call Close when Run is never
@@ -55,11 +56,15 @@ func New(cfg Config, out Outside) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	expected, err := LoadExpected(cfg.ExpectedDevices)
+	if err != nil {
+		return nil, err
+	}
 	expect, conflicts := NewExpectations(profiles)
 	for _, stream := range conflicts {
 		out.Log.Warn("profiles expect different things of a stream, the longer time counts", "stream", stream)
 	}
-	s := &Service{cfg: cfg, out: out, metrics: newMetrics(out.Registerer, out.Database != nil), watched: &watched{}}
+	s := &Service{cfg: cfg, out: out, metrics: newMetrics(out.Registerer, out.Database != nil), watched: &watched{}, expected: expected}
 	if out.Database != nil {
 		s.watched.outbox = &Outbox{}
 	}
@@ -148,6 +153,9 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go(func() error { return s.screen.run(ctx) })
 	g.Go(func() error { return s.server.run(ctx) })
 	g.Go(func() error { return s.ready(ctx) })
+	if len(s.expected) > 0 {
+		g.Go(func() error { return s.expect(ctx) })
+	}
 	if s.out.Database != nil {
 		g.Go(func() error { return s.watched.watchDatabase(ctx, s.out.Database) })
 	}

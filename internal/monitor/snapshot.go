@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -156,6 +157,7 @@ func (s *screen) fill(ctx context.Context, o *Overview) {
 		s.mu.Unlock()
 		return
 	}
+	hubs = slices.DeleteFunc(hubs, func(h Hub) bool { return h.Counts.Devices == 0 }) // its devices moved elsewhere
 	for i := range hubs {
 		hubs[i].Delays = recent.Percentiles(hubs[i].ID)
 	}

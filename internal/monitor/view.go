@@ -23,6 +23,9 @@ var applySource string
 //go:embed overview.lua
 var overviewSource string
 
+//go:embed expected.lua
+var expectedSource string
+
 // layout is the version of what view.lua stores. Another layout needs another number: then the keys differ, and the new
 // view is built from the topic beside the old one, whose keys ({hubstate:TOPIC}:OLD:*) may be deleted afterwards.
 const layout = "1"
@@ -39,6 +42,7 @@ type View struct {
 	expect   Expectations
 	apply    *redis.Script
 	sum      *redis.Script
+	known    *redis.Script
 	now      func() time.Time
 	instance string
 	calls    atomic.Uint64
@@ -48,7 +52,7 @@ type View struct {
 func NewView(rdb redis.UniversalClient, topic string, expect Expectations) *View {
 	return &View{
 		rdb: rdb, prefix: "{hubstate:" + topic + "}:" + layout + ":", expect: expect, now: time.Now, instance: rand.Text(),
-		apply: redis.NewScript(applySource), sum: redis.NewScript(overviewSource),
+		apply: redis.NewScript(applySource), sum: redis.NewScript(overviewSource), known: redis.NewScript(expectedSource),
 	}
 }
 
