@@ -20,7 +20,7 @@ var errPublisherGone = errors.New("the publisher's connection has closed")
 // sentWillTopic is where a will is sent to once the guard has routed it: nobody can match it by wildcard.
 const sentWillTopic = "$hubstate/will-sent"
 
-// guard repairs four faults of mochi 2.7.9, with its public hooks only. All were measured (docs/decisions).
+// guard repairs four faults of mochi 2.7.9, with its public hooks only. All were measured (docs/decisions/0006).
 //
 //   - PUBACK went out before the message was queued or stored. The guard routes the message itself inside OnPublish,
 //     which runs before the PUBACK, and tells mochi to acknowledge but not to route.
