@@ -47,6 +47,8 @@ type engine struct {
 	writing bool
 	writeAt time.Time
 
+	observedAt time.Time
+
 	draining bool
 	drainBy  time.Time
 
@@ -71,6 +73,7 @@ func (e *engine) run(ctx context.Context) error {
 	defer timer.Stop()
 	for !e.drained() {
 		now := e.cfg.now()
+		e.observe(now)
 		e.submit(now)
 		e.readAhead(now)
 		e.checkTails(now)
@@ -175,6 +178,7 @@ func (e *engine) settle(g *group) {
 	f := g.flow
 	f.outstanding = nil
 	now := e.cfg.now()
+	e.m.produce.Observe(now.Sub(f.since).Seconds())
 	for i := range g.segments {
 		e.credit(&g.segments[i], now)
 	}
@@ -300,6 +304,32 @@ func (e *engine) park(b *bucketState, r row, code, why string) {
 	hold := e.cfg.OnDead == DeadHold
 	p := &parking{positions: []int64{r.position}, last: r, state: "dead", attempts: b.attempts, code: code, why: why, skip: !hold, parks: hold}
 	e.writes = append(e.writes, bucketWrite{bucket: b.id, term: b.term, park: p})
+}
+
+// stallAfter is when an outstanding group counts as stalled: its partition has no leader, or the broker does not answer.
+const stallAfter = 5 * time.Second
+
+// observe sets the gauges that no event moves, twice a second.
+func (e *engine) observe(now time.Time) {
+	if now.Sub(e.observedAt) < 500*time.Millisecond {
+		return
+	}
+	e.observedAt = now
+	stalled, open := 0, 0
+	for _, f := range e.flows {
+		if f.outstanding != nil && now.Sub(f.since) > stallAfter {
+			stalled++
+		}
+		if f.breaker.State() != BreakerClosed {
+			open++
+		}
+	}
+	if e.relay.State() != BreakerClosed {
+		open++
+	}
+	e.m.stalled.Set(float64(stalled))
+	e.m.breakerState.Set(float64(open))
+	e.m.memory.Set(float64(e.memory))
 }
 
 func (e *engine) bucketsSorted() []*bucketState {
