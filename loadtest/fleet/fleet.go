@@ -35,7 +35,7 @@ type Load struct {
 	Mix         Mix           `yaml:"mix" json:"mix"`                             // what devices do besides
 	Offline     Offline       `yaml:"offline" json:"offline,omitempty"`           // devices that come back with a backlog
 	Prefix      string        `yaml:"prefix" json:"prefix,omitempty"`             // in front of hub and device ids; default "d"
-	ClosingWait time.Duration `yaml:"closing_wait" json:"closing_wait,omitempty"` // how long the last acknowledgements may take; default 60s
+	ClosingWait time.Duration `yaml:"closing_wait" json:"closing_wait,omitempty"` // how long the last acknowledgements may take; default 5m
 }
 
 // Offline keeps the first Share of the connections from sending between From and To. Their devices go on making reports
@@ -55,7 +55,7 @@ func (l Load) WithDefaults() Load {
 	l.PayloadMax = max(l.PayloadMax, l.PayloadMin)
 	l.Window = orDefault(l.Window, 1000)
 	l.Prefix = orDefault(l.Prefix, "d")
-	l.ClosingWait = orDefault(l.ClosingWait, time.Minute)
+	l.ClosingWait = orDefault(l.ClosingWait, 5*time.Minute)
 	return l
 }
 
