@@ -60,6 +60,8 @@ func openAdmin(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
+func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
+
 // bench is a writer on a database of its own, without a broker: messages go in as they would come off the wire.
 type bench struct {
 	t       testing.TB
