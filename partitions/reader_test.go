@@ -2,6 +2,7 @@ package partitions
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -27,6 +28,40 @@ json.dump({
 }, sys.stdout)
 `
 
+// duckdb computes the numbers by SQL over the file as it is.
+const duckdb = `
+import duckdb, json, sys
+row = duckdb.sql(f"""SELECT count(*), sum(position)::BIGINT, count(DISTINCT message_id), min(occurred_at)::VARCHAR, typeof(any_value(created_at)), sum(octet_length(payload))::BIGINT
+  FROM '{sys.argv[1]}'""").fetchall()[0]
+json.dump(dict(zip(["rows", "positions", "ids", "occurred", "type", "bytes"], row)), sys.stdout)
+`
+
+// TestArchive_IsReadByDuckDB runs where python3 has duckdb (pip install duckdb).
+func TestArchive_IsReadByDuckDB(t *testing.T) {
+	t.Parallel()
+	if err := exec.CommandContext(t.Context(), "python3", "-c", "import duckdb").Run(); err != nil {
+		t.Skipf("python3 with duckdb: %v", err)
+	}
+	f := setup(t)
+	first := f.sealed(300)
+	f.turn(f.config())
+	out, err := exec.CommandContext(t.Context(), "python3", "-c", duckdb, filepath.Join(string(f.dir), dataName(first))).Output()
+	if err != nil {
+		t.Fatalf("duckdb: %v: %s", err, stderr(err))
+	}
+	var got struct {
+		Rows, Positions, IDs, Bytes int64
+		Occurred, Type              string
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got.Rows != 300 || got.Positions != f.query(`SELECT sum(position)::bigint FROM `+first) || got.IDs != f.query(`SELECT count(DISTINCT message_id) FROM `+first) ||
+		got.Bytes != f.query(`SELECT sum(length(payload))::bigint FROM `+first) || got.Type != "TIMESTAMP WITH TIME ZONE" {
+		t.Errorf("DuckDB reads %+v", got)
+	}
+}
+
 // TestArchive_IsReadByPyarrow runs where python3 has pyarrow (pip install pyarrow).
 func TestArchive_IsReadByPyarrow(t *testing.T) {
 	t.Parallel()
@@ -38,7 +73,7 @@ func TestArchive_IsReadByPyarrow(t *testing.T) {
 	f.turn(f.config())
 	out, err := exec.CommandContext(t.Context(), "python3", "-c", pyarrow, filepath.Join(string(f.dir), dataName(first))).Output()
 	if err != nil {
-		t.Fatalf("pyarrow: %v", err)
+		t.Fatalf("pyarrow: %v: %s", err, stderr(err))
 	}
 	var got struct {
 		Rows, Positions  int64
@@ -72,4 +107,12 @@ func TestArchive_IsReadByPyarrow(t *testing.T) {
 	if got.First["occurred_at"] != "2026-03-01 10:00:00.123456+00:00" {
 		t.Errorf("occurred_at of the first row is %s", got.First["occurred_at"])
 	}
+}
+
+func stderr(err error) string {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return string(exit.Stderr)
+	}
+	return ""
 }
