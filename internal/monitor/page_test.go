@@ -197,6 +197,7 @@ func (b *browser) overviewOf20000(firstPaint time.Duration) {
 	b.prefer("prefers-color-scheme", "light")
 	b.do(chromedp.EmulateViewport(390, 844))
 	b.until("the narrow layout", `innerWidth === 390`, soon)
+	b.until("no sideways scrolling", `document.documentElement.scrollWidth <= 390`, soon)
 	if wide := eval[[]string](b, `[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 391 && !e.closest(".scroll, .hidden")).map((e) => e.tagName + "." + e.className)`); len(wide) > 0 {
 		b.t.Errorf("wider than the window: %v", wide)
 	}

@@ -132,7 +132,7 @@ function svg(tag, attrs, content) {
   return e;
 }
 
-const W = 760, H = 210, LEFT = 52, RIGHT = 8, TOP = 10, BOTTOM = 24;
+const H = 210, LEFT = 52, RIGHT = 8, TOP = 10, BOTTOM = 24;
 
 // bands draws p50 as a line and p95, p99 as bands over the last hour, on a logarithmic scale. Minutes without an event
 // are left out, not joined over.
@@ -144,6 +144,7 @@ export function bands(box, minutes, stage) {
     box.append(el("p", { class: "quiet" }, "No event was measured in the last hour."));
     return;
   }
+  const W = Math.max(280, box.clientWidth); // drawn at its size, so that its words are as large as all others
   const low = Math.floor(Math.log10(Math.max(0.5, Math.min(...seen.map((d) => d.p50_ms)))));
   const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(1, ...seen.map((d) => d.p99_ms)))));
   const x = (i) => LEFT + ((i + 0.5) * (W - LEFT - RIGHT)) / minutes.length;
@@ -155,7 +156,7 @@ export function bands(box, minutes, stage) {
     root.append(svg("line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: y(10 ** e), y2: y(10 ** e) }));
     root.append(svg("text", { x: LEFT - 6, y: y(10 ** e) + 4, "text-anchor": "end" }, delay(10 ** e)));
   }
-  for (const i of [0, 15, 30, 45]) {
+  for (const i of W < 420 ? [0, 30] : [0, 15, 30, 45]) {
     if (minutes[i]) root.append(svg("text", { x: x(i), y: H - 6 }, hour(minutes[i].at).slice(-8, -3)));
   }
   const half = (W - LEFT - RIGHT) / minutes.length / 2;
