@@ -3,6 +3,7 @@ package partitions
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/hubstate/hubstate/internal/embedded"
 	"github.com/hubstate/hubstate/internal/schema"
 	"github.com/hubstate/hubstate/internal/testenv"
+	"github.com/jackc/pgx/v5"
 )
 
 // TestLife_OnPostgreSQL15And18 runs a whole life on both ends of the supported range, whatever the other tests run on.
@@ -35,16 +37,19 @@ func TestLife_OnPostgreSQL15And18(t *testing.T) {
 			if p := f.find(first.Name); p.Phase != Archived || p.Place != History || *p.Rows != 30 {
 				t.Fatalf("%+v, want it archived, in the history, with 30 rows", p)
 			}
+			f.erasePartition(f.erase(f.devices(1)[0]), first.Name)
+			f.turn(cfg)
 			f.clock.forward(cfg.RetainSent)
 			f.turn(cfg)
-			if rows, err := Restore(t.Context(), f.connect("hubstate_maintainer"), f.dir, first.Name, "restored"); err != nil || rows != 30 {
-				t.Fatalf("restored %d rows of the dropped partition, %v; want 30", rows, err)
+			if rows, err := Restore(t.Context(), f.connect("hubstate_maintainer"), f.dir, first.Name, "restored"); err != nil || rows != 29 {
+				t.Fatalf("restored %d rows of the dropped partition, %v; want all but the erased one", rows, err)
 			}
 		})
 	}
 }
 
-// serverOf starts a server of a major version and migrates its database.
+// serverOf starts a server of a major version with a database that was migrated by an owner without superuser rights, as
+// on a managed service.
 func serverOf(t *testing.T, version int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hubstate-partitions-")
@@ -63,8 +68,32 @@ func serverOf(t *testing.T, version int) string {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = pg.Stop(context.WithoutCancel(t.Context())) })
-	if err := schema.Migrate(t.Context(), pg.URL(), testenv.Settings()); err != nil {
+	admin, err := pgx.Connect(t.Context(), pg.URL())
+	if err != nil {
 		t.Fatal(err)
 	}
-	return pg.URL()
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	for _, sql := range []string{`CREATE ROLE installer LOGIN CREATEROLE PASSWORD 'x'`, `CREATE DATABASE cell OWNER installer`} {
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	super := inDatabase(t, pg.URL(), "cell", nil)
+	if err := schema.Migrate(t.Context(), inDatabase(t, super, "cell", url.UserPassword("installer", "x")), testenv.Settings()); err != nil {
+		t.Fatal(err)
+	}
+	return super
+}
+
+func inDatabase(t *testing.T, server, database string, user *url.Userinfo) string {
+	t.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + database
+	if user != nil {
+		u.User = user
+	}
+	return u.String()
 }

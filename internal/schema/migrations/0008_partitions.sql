@@ -132,6 +132,19 @@ END
 $$;
 -- +goose StatementEnd
 
+-- From PostgreSQL 16 on the creator of a role is a member that may not become it, and then cannot hand objects over.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::integer >= 160000 THEN
+        IF NOT pg_has_role(current_user, 'hubstate_maintainer', 'SET') THEN
+            GRANT hubstate_maintainer TO CURRENT_USER;
+        END IF;
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+
 -- ATTACH and DETACH need the owner of the parent: that is the maintainer, and ensure_partition runs as it.
 ALTER TABLE outbox OWNER TO hubstate_maintainer;
 ALTER TABLE partition_spec OWNER TO hubstate_maintainer;
