@@ -65,7 +65,7 @@ type Engine struct {
 	MemoryBytes      int64         `koanf:"memory_bytes" help:"bytes of rows read and not yet acknowledged"`
 	PollMin          time.Duration `koanf:"poll_min" help:"pause after a poll that found little"`
 	PollMax          time.Duration `koanf:"poll_max" help:"pause that idle polling backs off to"`
-	HandOver         time.Duration `koanf:"hand_over" help:"how long a released bucket waits for its own acknowledgements"`
+	HandOver         time.Duration `koanf:"hand_over" help:"how long a released bucket waits for its own acknowledgements; 0 = half of lease_ttl"`
 	OnDead           string        `koanf:"on_dead" help:"continue: a device's later events flow past a dead one; hold: they wait for the decision"`
 	Backlog          string        `koanf:"backlog" help:"all: publish every event of a backlog; latest: only the newest per stream"`
 	BacklogAge       time.Duration `koanf:"backlog_age" help:"age of the oldest event from which backlog: latest acts"`
@@ -101,7 +101,7 @@ func newConfig() *config {
 		Cell:  Cell{Name: cell.Cell, Buckets: cell.Buckets, Topic: cell.Topic, Partitions: cell.TopicPartitions},
 		Engine: Engine{
 			Instance: hostname(), LeaseTTL: 6 * time.Second, WindowRows: 512, MemoryBytes: 48 << 20,
-			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond, HandOver: 3 * time.Second,
+			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond,
 			OnDead: string(outbox.DeadContinue), Backlog: string(outbox.BacklogAll), BacklogAge: time.Minute,
 		},
 		Partitions: Partitions{
@@ -134,6 +134,19 @@ func (c *config) load(cmd *cobra.Command) error {
 	}
 	var p ops.Problems
 	p.Require("database_url", c.URL)
+	return p.Err()
+}
+
+// validateRun checks everything that `relay run` needs, without connecting to anything.
+func (c *config) validateRun() error {
+	var p ops.Problems
+	p.Require("database_url", c.URL)
+	p.Merge("", errors.Join(c.kafka().Validate(), c.validatePartitions(), c.engine(c.settings()).Validate()))
+	if c.AdminAddr != "" {
+		p.HostPort("admin_addr", c.AdminAddr)
+	}
+	p.OneOf("log_level", c.LogLevel, "debug", "info", "warn", "error")
+	p.OneOf("log_format", c.LogFormat, "text", "json")
 	return p.Err()
 }
 

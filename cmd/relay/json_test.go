@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hubstate/hubstate/outbox"
+	"github.com/hubstate/hubstate/partitions"
 )
 
 // TestCLIJSON_EveryFieldIsDescribed: a field that docs/cli-json.md does not name is no contract.
@@ -17,7 +18,7 @@ func TestCLIJSON_EveryFieldIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []any{
-		statusReport{}, outbox.Letter{}, outbox.ReplayPlan{}, outbox.ReplayResult{}, reconcileReport{}, rebasePlan{},
+		statusReport{}, outbox.Letter{}, outbox.ReplayPlan{}, outbox.ReplayResult{}, reconcileReport{}, rebasePlan{}, discarded{}, erasure{}, verdict{}, partitions.Partition{}, partitions.Action{},
 	} {
 		for _, name := range jsonNames(reflect.TypeOf(v), map[reflect.Type]bool{}) {
 			if !strings.Contains(string(text), "`"+name+"`") && !strings.Contains(string(text), "`"+name+"[]`") {

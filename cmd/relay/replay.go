@@ -221,6 +221,7 @@ func newReplayApproveCommand() *cobra.Command {
 	cfg := newConfig()
 	var flags decisionFlags
 	var digest string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "approve PLAN",
 		Short: "Agree to exactly this plan; must be another identity than the planner",
@@ -233,27 +234,35 @@ func newReplayApproveCommand() *cobra.Command {
 			if flags.reason == "" || digest == "" {
 				return ops.UsageError(errors.New("--digest and --reason must be given"))
 			}
-			return replayApprove(cmd, cfg, id, digest, flags)
+			return replayApprove(cmd, cfg, id, digest, flags, asJSON)
 		},
 	}
 	cfg.flags(cmd, &cfg.Database)
 	flags.add(cmd)
+	jsonFlag(cmd, &asJSON)
 	cmd.Flags().StringVar(&digest, "digest", "", "the plan's digest, or at least its first 12 characters")
 	return cmd
 }
 
-func replayApprove(cmd *cobra.Command, cfg *config, id uuid.UUID, digest string, flags decisionFlags) error {
+func replayApprove(cmd *cobra.Command, cfg *config, id uuid.UUID, digest string, flags decisionFlags, asJSON bool) error {
 	op, err := openOperator(cmd, cfg, flags)
 	if err != nil {
 		return err
 	}
 	defer op.close()
-	err = op.transaction(func(tx pgx.Tx) error {
-		_, err := outbox.ApproveReplay(cmd.Context(), tx, id, digest, op.decision)
+	var plan *outbox.ReplayPlan
+	err = op.transaction(func(tx pgx.Tx) (err error) {
+		if _, err := outbox.ApproveReplay(cmd.Context(), tx, id, digest, op.decision); err != nil {
+			return err
+		}
+		plan, err = outbox.ReadReplayPlan(cmd.Context(), tx, id)
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if asJSON {
+		return printPlanJSON(cmd.OutOrStdout(), plan)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "plan %s approved by %s; run it with\n  relay replay run %s --reason …\n", id, op.decision.By, id)
 	return nil

@@ -19,6 +19,7 @@ func newRoot() *cobra.Command {
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newRunCommand(),
+		newConfigCommand(),
 		newMigrateCommand(),
 		newStatusCommand(),
 		newDeadCommand(),

@@ -51,7 +51,7 @@ Ready (/readyz) means: it holds buckets, or all of them are held by others.`,
 }
 
 func run(cmd *cobra.Command, cfg *config, log *slog.Logger) error {
-	if err := refuse(cfg.kafka().Validate(), cfg.validatePartitions(), cfg.engine(cfg.settings()).Validate()); err != nil {
+	if err := cfg.validateRun(); err != nil {
 		return err
 	}
 	reg := ops.NewRegistry()

@@ -156,3 +156,16 @@ func header(r *kgo.Record, name string) string {
 	}
 	return ""
 }
+
+func TestConfig_ShowsAllAndNoSecret(t *testing.T) {
+	t.Parallel()
+	out := must(t, "config", "--database-url", "postgres://u:s3cret@127.0.0.1/x", "--kafka-brokers", "b:9092", "--kafka-username", "u",
+		"--kafka-password", "hunter2", "--on-dead", "hold", "--instance", "r1")
+	if strings.Contains(out, "s3cret") || strings.Contains(out, "hunter2") {
+		t.Error("a secret is shown")
+	}
+	golden(t, "config.txt", out)
+	if _, err := relay(t.Context(), "config", "--database-url", "postgres://127.0.0.1/x", "--on-dead", "panic"); err == nil || !strings.Contains(err.Error(), "on_dead") {
+		t.Errorf("a refused configuration: %v", err)
+	}
+}
