@@ -232,10 +232,20 @@ func TestService_SaysWhenItsStoreIsAwayAndRecovers(t *testing.T) {
 	s.publish(fleet(s, 40, time.Hour)...)
 	before := m.until("40 devices", func(o *Overview) bool { return o.seen(40) })
 
+	ch := pulses(t, "http://"+m.Addr()+"/api/v1/live")
+	<-ch
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
 	paused := time.Now()
+	for p := range ch { // it goes on, and says what is wrong
+		if !p.Pipeline.View.OK {
+			break
+		}
+		if time.Since(paused) > 5*time.Second {
+			t.Fatal("the pulse does not say that the store is away")
+		}
+	}
 	o := m.until("the store is missed", func(o *Overview) bool { return !o.Pipeline.View.OK })
 	if late := time.Since(paused); late > 5*time.Second {
 		t.Errorf("noticed after %v", late)

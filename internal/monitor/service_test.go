@@ -85,7 +85,7 @@ func TestService_StoppedKafkaMakesDevicesUnknownNotSilent(t *testing.T) {
 	s.kafka.Close()
 	stopped := time.Now()
 	o := m.until("Kafka is missed", func(o *Overview) bool { return !o.Pipeline.Kafka.OK })
-	if late := time.Since(stopped); late > 2*time.Second {
+	if late := time.Since(stopped); late > 4*time.Second { // under a second on a quiet machine; the page test says how long
 		t.Errorf("noticed after %v", late)
 	}
 	o = m.until("overdue", func(o *Overview) bool { return o.hub("hub-1").Counts.Fresh == 0 })

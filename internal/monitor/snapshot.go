@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // The rhythm of a page. The pulse is fast, so that a stop is told within a second; the overview is as fast as people read.
@@ -44,22 +46,27 @@ type message struct {
 	data []byte
 }
 
-// run refreshes the screen until ctx ends.
+// run refreshes the screen until ctx ends. The pulse has a loop of its own: a store that hangs in the middle of an
+// overview must not look like a monitor that died.
 func (s *screen) run(ctx context.Context) error {
-	var full time.Time
-	return every(ctx, pulseEvery, func(ctx context.Context) {
-		now := time.Now()
-		interval := overviewEvery
-		if s.viewers() == 0 {
-			interval = idleEvery
-		}
-		if now.Sub(full) >= interval-pulseEvery/2 {
-			full = now
-			s.refresh(ctx, now)
-			return
-		}
-		s.pulse(ctx, now)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return every(ctx, pulseEvery, func(ctx context.Context) { s.pulse(ctx, time.Now()) })
 	})
+	g.Go(func() error {
+		var last time.Time
+		return every(ctx, pulseEvery, func(ctx context.Context) {
+			interval := overviewEvery
+			if s.viewers() == 0 {
+				interval = idleEvery
+			}
+			if now := time.Now(); now.Sub(last) >= interval-pulseEvery/2 {
+				last = now
+				s.refresh(ctx, now)
+			}
+		})
+	})
+	return g.Wait()
 }
 
 // pulse moves the age of the screen and tells the pages.

@@ -149,5 +149,7 @@ document.addEventListener("keydown", keys);
 document.addEventListener("keyup", (e) => { if (e.key === "/" && !writing()) input.focus(); });
 window.addEventListener("hashchange", route);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
+let resizing;
+window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => page.drawBands?.(), 150); });
 setInterval(judge, 200);
 route();
