@@ -152,10 +152,11 @@ AND state IN ('dead', 'held', 'releasing') AND (parks OR state = 'held')`
 	rowAt = `SELECT /* outbox.row_at */ message_id FROM outbox WHERE bucket = $1 AND position = $2`
 
 	// Age and size of what the owned buckets have not published; the count stops at 10000 a bucket.
+	// $2 is 1 for the age alone, one descent a bucket, or 10000 for the size too, which a backlog makes dear.
 	measureBacklog = `SELECT /* outbox.measure */ coalesce(extract(epoch FROM clock_timestamp() - min(o.oldest)), 0)::float8, coalesce(sum(o.pending), 0)::bigint
 FROM outbox_bucket b CROSS JOIN LATERAL (
     SELECT min(created_at) AS oldest, count(*) AS pending FROM (
-        SELECT created_at FROM outbox WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 10000) r) o
+        SELECT created_at FROM outbox WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT $2) r) o
 WHERE b.owner = $1`
 
 	// Is served by the partition's own (bucket, position) index: one descent per bucket.

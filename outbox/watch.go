@@ -63,17 +63,28 @@ type watcher struct {
 	m        *metrics
 	instance string
 	link     link
+	turns    int
 }
 
+// pendingEvery is how many measurements of the age there are to one of the size.
+const pendingEvery = 10
+
 func (w *watcher) measure(ctx context.Context) error {
+	limit := 1
+	if w.turns%pendingEvery == 0 {
+		limit = 10_000
+	}
+	w.turns++
 	return w.link.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var oldest float64
 		var pending int64
-		if err := conn.QueryRow(ctx, measureBacklog, w.instance).Scan(&oldest, &pending); err != nil {
+		if err := conn.QueryRow(ctx, measureBacklog, w.instance, limit).Scan(&oldest, &pending); err != nil {
 			return fmt.Errorf("measure backlog: %w", err)
 		}
 		w.m.oldest.Set(oldest)
-		w.m.pending.Set(float64(pending))
+		if limit > 1 || pending == 0 {
+			w.m.pending.Set(float64(pending))
+		}
 		return nil
 	})
 }
