@@ -55,7 +55,7 @@ fmt: ## format all Go files
 
 .PHONY: lint
 lint: ## golangci-lint with the rules of the house, and the architecture test
-	@$(TOOL) golangci-lint run
+	@$(TOOL) golangci-lint run --allow-parallel-runners
 	@go test ./internal/lint/...
 
 .PHONY: test
