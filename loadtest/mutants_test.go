@@ -52,14 +52,6 @@ faults:
   - {at: 3s, do: repeat, on: [topic]}
   - {at: 6s, do: repeat, on: [topic]}
 `
-	backlogAndKilledRelay = `
-load: {devices: 1000, connections: 8, rate: 3000, duration: 20s}
-parts:
-  relay_config: {backlog: latest, backlog_age: 1s, records_per_second: "1500"}
-faults:
-  - {at: 2s, do: hang, on: [kafka], for: 5s}
-  - {at: 8s, every: 2s, do: kill, on: [relay], for: 100ms}
-`
 )
 
 func productMutants() []productMutant {
@@ -75,7 +67,6 @@ func productMutants() []productMutant {
 			name: "gate_off", scenario: repeatedRecords, want: []oracle.Fault{oracle.DoubleEffect},
 			patch: &sourcePatch{"devicestate/consumer/apply.lua", "  if position > seen then\n", "  if true then\n"},
 		},
-		{name: "skips_forgotten", env: "forget_skips", scenario: backlogAndKilledRelay, want: []oracle.Fault{oracle.Hole}},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,8 @@ type Parts struct {
 	PostgreSQL   int               `yaml:"postgresql" json:"postgresql"`       // major version; default the newest found
 	IngestConfig map[string]string `yaml:"ingest_config" json:"ingest_config"` // keys of `ingest config`, besides the sessions
 	RelayConfig  map[string]string `yaml:"relay_config" json:"relay_config"`
+	// RelayMembers are further keys of each relay in turn: members of one cell may be configured differently.
+	RelayMembers []map[string]string `yaml:"relay_members" json:"relay_members,omitempty"`
 }
 
 // WithDefaults returns p with every zero replaced by its default.
@@ -56,6 +59,18 @@ func (p Parts) WithDefaults() Parts {
 		p.KafkaNodes = 1
 	}
 	return p
+}
+
+// relay is the configuration of the i-th relay.
+func (p Parts) relay(i int) map[string]string {
+	config := maps.Clone(p.RelayConfig)
+	if i < len(p.RelayMembers) {
+		if config == nil {
+			config = map[string]string{}
+		}
+		maps.Copy(config, p.RelayMembers[i])
+	}
+	return config
 }
 
 // Options says how Start works.
@@ -206,7 +221,7 @@ func (d *daemons) start(ctx context.Context) error {
 func (d *daemons) launchAll(ctx context.Context, group *errgroup.Group) error {
 	parts := d.opts.Parts
 	for i := range parts.Relay {
-		if err := d.launch(ctx, group, Relay, i, parts.RelayConfig, ""); err != nil {
+		if err := d.launch(ctx, group, Relay, i, parts.relay(i), ""); err != nil {
 			return err
 		}
 	}

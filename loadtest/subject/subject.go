@@ -209,8 +209,12 @@ func Begin(ctx context.Context, brokers []string, topic, group string, at map[in
 	for partition, offset := range at {
 		offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: offset, LeaderEpoch: -1})
 	}
-	if err := kadm.NewClient(client).CommitAllOffsets(ctx, group, offsets); err != nil {
-		return fmt.Errorf("begin group %s: %w", group, err)
+	admin := kadm.NewClient(client)
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := admin.CommitAllOffsets(ctx, group, offsets)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond) // the group's coordinator is still being chosen
 	}
-	return nil
 }
