@@ -47,7 +47,8 @@ type Spec struct {
 	RetainSent time.Duration
 	// Archive says that nothing is dropped before a verified archive of it exists. Default false.
 	Archive bool
-	// KeepAll says that nothing with rows in it is dropped: what would be is planned as a wait. Default false.
+	// KeepAll says that nothing with rows in it is dropped, which is planned as a wait, and nothing deleted by age. Default
+	// false.
 	KeepAll bool
 	// Settle is how long the server's clock must have run without a jump before anything is sealed, dropped or deleted
 	// by age. A stop longer than Settle counts as a jump. Default 15 minutes; NoSettle switches it off.
