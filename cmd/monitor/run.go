@@ -52,7 +52,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	if err := admin.Listen(); err != nil {
 		return err
 	}
-	pool, err := openDatabase(ctx, cfg)
+	pool, err := newDatabase(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -69,38 +69,47 @@ func run(ctx context.Context, cfg config, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return admin.Run(ctx) })
 	g.Go(func() error { return m.Run(ctx) })
+	if pool != nil {
+		g.Go(func() error { return checkTopic(ctx, pool, cfg.KafkaTopic, log) })
+	}
 	return g.Wait()
 }
 
-// openDatabase opens the cell's database as a reader that cannot hold anybody up; nil when none is configured.
-// Its settings are checked at start: a monitor of another topic would judge one pipeline by another's backlog.
-func openDatabase(ctx context.Context, cfg config) (*pgxpool.Pool, error) {
+// newDatabase prepares the cell's database for a reader that cannot hold anybody up; nil when none is configured. It
+// connects to nothing yet: a monitor that is started during an outage of the database is there to show it.
+func newDatabase(ctx context.Context, cfg config) (*pgxpool.Pool, error) {
 	if cfg.DatabaseURL == "" {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	settings := map[string]string{"default_transaction_read_only": "on", "statement_timeout": "5s"}
-	pool, err := ops.OpenPool(ctx, cfg.DatabaseURL, "hubstate_reader", "hubstate monitor "+cfg.Instance, settings, 2)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkTopic(ctx, pool, cfg.KafkaTopic); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
+	return ops.NewPool(ctx, cfg.DatabaseURL, "hubstate_reader", "hubstate monitor "+cfg.Instance, settings, 2)
 }
 
-func checkTopic(ctx context.Context, pool *pgxpool.Pool, topic string) error {
-	s, err := schema.Check(ctx, pool)
-	if err != nil {
-		return fmt.Errorf("check the schema: %w", err)
+// checkEvery is how often a database that does not answer is asked for its topic.
+const checkEvery = 2 * time.Second
+
+// checkTopic ends the process when the database publishes to another topic: one pipeline would be judged by another's
+// backlog. A database that does not answer, or is not migrated yet, is asked again until it does.
+func checkTopic(ctx context.Context, pool *pgxpool.Pool, topic string, log *slog.Logger) error {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		s, err := schema.Check(ctx, pool)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil && s.Topic != topic:
+			return fmt.Errorf("kafka_topic = %q: the database of database_url publishes to %q", topic, s.Topic)
+		case err == nil:
+			return nil
+		}
+		log.Warn("cannot check the database's settings, trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
 	}
-	if s.Topic != topic {
-		return fmt.Errorf("kafka_topic = %q: the database of database_url publishes to %q", topic, s.Topic)
-	}
-	return nil
 }
 
 // quiet sends what the Redis client has to say to our log; it repeats itself during an outage, which the page shows

@@ -16,6 +16,19 @@ import (
 // applied and then runs as role (SET ROLE), so an over-privileged URL still has only the rights of the part that uses
 // it. role may be empty. The error hides the password and says what to GRANT when the login is not a member of role.
 func OpenPool(ctx context.Context, url, role, name string, settings map[string]string, maxConns int32) (*pgxpool.Pool, error) {
+	pool, err := NewPool(ctx, url, role, name, settings, maxConns)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to %s: %w", Mask(url), err)
+	}
+	return pool, nil
+}
+
+// NewPool is OpenPool without a first connection: for a daemon that must start, and say so, while its database is away.
+func NewPool(ctx context.Context, url, role, name string, settings map[string]string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database_url = %q: %w", Mask(url), err)
@@ -26,10 +39,6 @@ func OpenPool(ctx context.Context, url, role, name string, settings map[string]s
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open pool %s: %w", Mask(url), err)
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("connect to %s: %w", Mask(url), err)
 	}
 	return pool, nil
 }
