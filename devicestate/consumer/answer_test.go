@@ -102,7 +102,11 @@ func TestPostgresStore_LostCommitAnswer_VerdictsAreThoseOfTheFirstTime(t *testin
 			_ = direct.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()`).Scan(&n)
 			return n > 0
 		})
+		// The answer is held back, not the connection cut: a server that notices a lost client would roll back.
+		proxy.Mute(faultnet.Down)
+		eventually(t, "the commit done", func() bool { return effectCount(direct) == 3 })
 		proxy.Reset()
+		proxy.Heal()
 	}()
 	second := offsets(feedEvent("x", 1), feedEvent("a", 7), feedEvent("b", 1))[1:]
 	if _, err := c.Feed(t.Context(), second...); err != nil {

@@ -139,10 +139,19 @@ func outOfMemory(t *testing.T, client *redis.Client, reg *prometheus.Registry) e
 
 // restoreOlder puts all keys back to what they were a while ago, in one step, as a lost append-only file does.
 func restoreOlder(t *testing.T, client *redis.Client) error {
+	restore := dumpRedis(t, client)
+	size := client.LLen(t.Context(), "{test}:effects:device-0").Val()
+	eventually(t, "progress to be lost", func() bool { return client.LLen(t.Context(), "{test}:effects:device-0").Val() > size+20 })
+	return restore()
+}
+
+// dumpRedis copies all keys as of one instant and returns what puts exactly them back.
+func dumpRedis(t *testing.T, client *redis.Client) (restore func() error) {
+	t.Helper()
 	ctx := t.Context()
 	keys, err := client.Keys(ctx, "*").Result()
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
 	dump := client.TxPipeline()
 	copies := make([]*redis.StringCmd, len(keys))
@@ -150,17 +159,17 @@ func restoreOlder(t *testing.T, client *redis.Client) error {
 		copies[i] = dump.Dump(ctx, key)
 	}
 	if _, err := dump.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		pipe := client.TxPipeline()
+		pipe.FlushDB(ctx)
+		for i, key := range keys {
+			pipe.Restore(ctx, key, 0, copies[i].Val())
+		}
+		_, err := pipe.Exec(ctx)
 		return err
 	}
-	size := client.LLen(ctx, "{test}:effects:device-0").Val()
-	eventually(t, "progress to be lost", func() bool { return client.LLen(ctx, "{test}:effects:device-0").Val() > size+20 })
-	restore := client.TxPipeline()
-	restore.FlushAll(ctx)
-	for i, key := range keys {
-		restore.Restore(ctx, key, 0, copies[i].Val())
-	}
-	_, err = restore.Exec(ctx)
-	return err
 }
 
 // metric sums the series of a family that carry the label value ("" = all).

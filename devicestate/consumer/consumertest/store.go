@@ -31,6 +31,9 @@ type Store struct {
 
 	// Forget removes everything behind the store's back, as a flush does. nil when Volatile.
 	Forget func(t *testing.T)
+
+	// Snapshot copies everything and returns what puts it back, as a restored backup or a lagging replica does. Optional.
+	Snapshot func(t *testing.T) (restore func(t *testing.T))
 }
 
 // TestStore shows whether a store keeps the promises of consumer.Store (C1), with fixed cases and with random histories. setup is
@@ -43,6 +46,7 @@ func TestStore(t *testing.T, setup func(t *testing.T) Store) {
 		"PoisonOnlyBatchMovesTheOffset":    testEmptyBatch,
 		"ResumesAtTheLowerOffset":          testResume,
 		"NoticesThatItForgot":              testForgotten,
+		"NoticesThatItWentBack":            testWentBack,
 		"TwoOwnersAtOnce_EffectOnce_C1":    testTwoOwners,
 		"LargeBatch":                       testLargeBatch,
 		"EpochAndSequenceUpToTheLargest":   testLargestNumbers,
@@ -224,6 +228,10 @@ func testResume(t *testing.T, s Store) {
 		if got := resumeOf(t, s.Open(), 11); got != (consumer.Resume{Offset: 11, Confirmed: consumer.Unknown}) {
 			t.Fatalf("resume: %+v, want where the group stands", got)
 		}
+		// Another owner may have moved on in between: what follows is no hole.
+		later := batch(t, consumer.Unknown, 40, event("a", 1, 9))
+		process(t, s.Open(), later, nil)
+		wantOutcomes(t, later, "baseline")
 		return
 	}
 	for committed, want := range map[int64]int64{11: 11, 12: 12, 40: 12, consumer.Unknown: 12} {
@@ -258,41 +266,73 @@ func testForgotten(t *testing.T, s Store) {
 	}
 }
 
-// testTwoOwners has two stores process the same batches at once, as a deposed owner and its successor may.
+func testWentBack(t *testing.T, s Store) {
+	if s.Snapshot == nil {
+		t.Skip("there is no Snapshot")
+	}
+	store := s.Open()
+	first := batch(t, consumer.Unknown, 0, event("a", 1, 1), event("a", 1, 2))
+	process(t, store, first, nil)
+	restore := s.Snapshot(t)
+	second := batch(t, first.Confirmed, 2, event("a", 1, 3))
+	process(t, store, second, nil)
+	restore(t)
+	third := batch(t, second.Confirmed, 3, event("a", 1, 4))
+	for _, handle := range []consumer.Handler{nil, func(context.Context, []*consumer.Delivery) error { t.Error("handled"); return nil }} {
+		err := store.Process(t.Context(), third, handle)
+		var behind *consumer.BehindError
+		if !errors.As(err, &behind) || behind.Confirmed != 3 || behind.Stored != 2 {
+			t.Fatalf("after an older copy was put in place: %v, want a BehindError from 3 to 2", err)
+		}
+	}
+	again := batch(t, 2, 2, event("a", 1, 3), event("a", 1, 4))
+	process(t, store, again, nil)
+	wantOutcomes(t, again, "apply apply")
+	s.wantEffects(t, "a", at(1, 1), at(1, 2), at(1, 3), at(1, 4))
+}
+
+// testTwoOwners has two stores process the same records at once, as a deposed owner and its successor may; cut into batches
+// differently, so that one may end in the middle of the other's.
 func testTwoOwners(t *testing.T, s Store) {
 	first := s.Open()
 	second := first
 	if !s.Volatile {
 		second = s.Open()
 	}
+	const events = 120
 	var wg sync.WaitGroup
-	for _, store := range []consumer.Store{first, second} {
-		wg.Go(func() {
-			confirmed := consumer.Unknown
-			for offset := int64(0); offset < 60; offset += 3 {
-				b := batch(t, confirmed, offset, event("a", 1, offset+1), event("a", 1, offset+2), event("b", 1, offset+3))
-				for {
-					err := store.Process(t.Context(), b, nil)
-					if err == nil {
-						break
-					}
-					if t.Context().Err() != nil {
-						t.Error(err)
-						return
-					}
-				}
-				confirmed = b.Confirmed
-			}
-		})
+	for store, size := range map[consumer.Store]int64{first: 5, second: 7} {
+		wg.Go(func() { processAll(t, store, size, events) })
 	}
 	wg.Wait()
-	var wantA []devicestate.Position
-	for offset := int64(0); offset < 60; offset += 3 {
-		wantA = append(wantA, at(1, offset+1), at(1, offset+2))
+	if s.Volatile { // there is one store, and one key in the map: the other size is still to be seen
+		processAll(t, first, 5, events)
 	}
-	s.wantEffects(t, "a", wantA...)
-	s.wantPosition(t, "a", at(1, 59))
-	s.wantPosition(t, "b", at(1, 60))
+	var want []devicestate.Position
+	for n := int64(1); n <= events; n++ {
+		want = append(want, at(1, n))
+	}
+	s.wantEffects(t, "a", want...)
+	s.wantPosition(t, "a", at(1, events))
+}
+
+// processAll is an owner that goes on whatever a competitor does to it.
+func processAll(t *testing.T, store consumer.Store, size, events int64) {
+	confirmed := consumer.Unknown
+	for offset := int64(0); offset < events; offset += size {
+		var records []*kgo.Record
+		for n := offset + 1; n <= min(offset+size, events); n++ {
+			records = append(records, event("a", 1, n))
+		}
+		b := batch(t, confirmed, offset, records...)
+		for store.Process(t.Context(), b, nil) != nil {
+			if t.Context().Err() != nil {
+				t.Error("interrupted")
+				return
+			}
+		}
+		confirmed = b.Confirmed
+	}
 }
 
 // testLargeBatch is larger than any limit on the arguments of one command.
