@@ -388,3 +388,28 @@ func messageOf(p outbox.ReplayPlan, device string) string {
 	}
 	return ""
 }
+
+// TestReplay_TheRecordIsTheRelaysOwn: key, value, partition and every header of a replay are what the relay itself sends for
+// the row, plus ce_replay.
+func TestReplay_TheRecordIsTheRelaysOwn(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	conn := connect(t, url)
+	brokers := fakeTopic(t)
+	stop := startRelay(t, url, brokers)
+	appendEvents(t, conn, event{device: "m/1", sequence: 1, full: true})
+	published(t, conn)
+	stop()
+	kill(t, conn, "m/1", 1, "dead", "INVALID_RECORD")
+	p := approved(t, url)
+	must(t, "replay", "run", p.ID.String(), "--database-url", url, "--reason", "now", "--kafka-brokers", brokers[0])
+	records := consume(t, brokers, testenv.Settings().Topic, 2)["m/1"]
+	first, again := records[0], records[1]
+	if first.Partition != again.Partition || string(first.Value) != string(again.Value) || len(first.Headers) < 18 {
+		t.Errorf("first %v, again %v", first, again)
+	}
+	last := len(again.Headers) - 1
+	if again.Headers[last].Key != outbox.HeaderReplay || fmt.Sprint(again.Headers[:last]) != fmt.Sprint(first.Headers) {
+		t.Errorf("headers\nfirst %s\nagain %s", first.Headers, again.Headers)
+	}
+}

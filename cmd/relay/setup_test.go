@@ -60,6 +60,7 @@ type event struct {
 	sequence int64
 	epoch    int64 // 0 = 1
 	payload  string
+	full     bool // with everything that an event may carry
 }
 
 // appendEvents commits events as ingest would, in one transaction.
@@ -99,10 +100,15 @@ func message(e event) *outbox.Message {
 	if payload == "" {
 		payload = fmt.Sprintf(`{"device_id":%q,"sequence":%d}`, e.device, e.sequence)
 	}
-	return &outbox.Message{
+	m := &outbox.Message{
 		ID: uuid.Must(uuid.NewV7()), AggregateType: "device", AggregateID: e.device, EventType: "DeviceStateChanged", SchemaVersion: 1,
 		Stream: "state", Epoch: max(e.epoch, 1), Sequence: e.sequence, Source: "/hubs/h1", Payload: []byte(payload),
 	}
+	if e.full {
+		m.Traceparent, m.CorrelationID, m.CausationID = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "correlation", "causation"
+		m.OccurredAt = time.Date(2026, 2, 3, 4, 5, 6, 7_000, time.UTC)
+	}
+	return m
 }
 
 // eventually polls until check is nil or the deadline has passed.
