@@ -44,8 +44,8 @@ type publish struct {
 // hands them over right where they are read: one allocation and no goroutine switch a message, where the library's own
 // way costs five. Everything else (CONNACK, SUBACK, …) passes to the library untouched. Acks leave as one write a batch.
 //
-// Read is called by the library's one reading goroutine, so deliver is called in the order of the wire. deliver must not
-// block: while it does, no PINGRESP is read.
+// Read is called by the library's one reading goroutine, so deliver is called in the order of the wire. deliver may block
+// for a few seconds at most: while it does, no PINGRESP is read.
 type conn struct {
 	net.Conn
 	r       *bufio.Reader

@@ -86,7 +86,7 @@ func (b *bench) feed(counter int, d time.Duration, poison bool) {
 }
 
 func (b *bench) put(it item) {
-	if !b.writer.queue.put(&it) {
+	if !b.writer.queue.put(&it, time.Second) {
 		b.t.Error("the queue is full")
 	}
 }

@@ -1,9 +1,12 @@
 package ingest
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // queue holds decoded messages between the reader and the writer of a lane, in order of arrival, bounded by count and
-// bytes. It never blocks the reader. Safe for one reader and one writer.
+// bytes. Safe for one reader and one writer.
 type queue struct {
 	maxItems, maxBytes int
 
@@ -12,27 +15,64 @@ type queue struct {
 	head  int // items before it are taken
 	bytes int
 	ready chan struct{} // holds a token when items may be there
+	room  chan struct{} // holds a token when there may be room
 }
 
 func newQueue(maxItems, maxBytes int) *queue {
-	return &queue{maxItems: maxItems, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
+	return &queue{maxItems: maxItems, maxBytes: maxBytes, ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// put appends it, or refuses it and, from then on, everything of its generation.
-func (q *queue) put(it *item) bool {
+// put appends it, waiting for room for as long as patience: meanwhile nothing is read from the connection, so the
+// pressure reaches the broker through TCP. Then it refuses it and, from then on, everything of its connection.
+//
+// The patience is shorter than the client library's for a PINGRESP, which cannot be read meanwhile. Dropping the
+// connection at once would be simpler and worse: a broker whose window is larger than the queue (Mosquitto 2.0 lets its
+// own slip) would send everything again, and most of it would be refused again.
+func (q *queue) put(it *item, patience time.Duration) bool {
+	if q.offer(it) {
+		return true
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-q.room:
+			if q.offer(it) {
+				return true
+			}
+		case <-it.gen.done:
+			return q.refuse(it)
+		case <-timer.C:
+			return q.refuse(it)
+		}
+	}
+}
+
+// offer appends it if there is room and nothing of its connection was refused.
+func (q *queue) offer(it *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if it.gen.refused || len(q.items)-q.head >= q.maxItems || q.bytes+it.size > q.maxBytes {
-		it.gen.refused = true
 		return false
 	}
 	q.items = append(q.items, *it)
 	q.bytes += it.size
+	nudge(q.ready)
+	return true
+}
+
+func (q *queue) refuse(it *item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it.gen.refused = true
+	return false
+}
+
+func nudge(c chan struct{}) {
 	select {
-	case q.ready <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // take moves up to maxItems messages or maxBytes, at least one, to dst. Messages of an ended generation that the broker
@@ -58,6 +98,7 @@ func (q *queue) take(dst []item, maxItems, maxBytes int) (batch []item, abandone
 		q.head++
 	}
 	q.compactLocked()
+	nudge(q.room)
 	return dst, abandoned
 }
 
@@ -72,10 +113,7 @@ func (q *queue) compactLocked() {
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
 	}
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	nudge(q.ready)
 }
 
 // size is what waits: messages and bytes.

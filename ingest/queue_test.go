@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hubstate/hubstate/devicestate"
 )
@@ -39,7 +41,7 @@ func TestQueue_AfterTheFirstRefusalNothingOfThatConnectionIsAccepted_N3(t *testi
 		refused := int64(-1)
 		for n := range 200 {
 			it := queued(g, n)
-			if ok := q.put(&it); !ok && refused < 0 {
+			if ok := q.put(&it, 0); !ok && refused < 0 {
 				refused = int64(n)
 			} else if ok && refused >= 0 {
 				t.Errorf("round %d: %d was accepted after %d was refused", round, n, refused)
@@ -63,11 +65,11 @@ func TestQueue_EndedConnectionsMessagesAreAbandonedExceptQoS0_N4(t *testing.T) {
 		if n%2 == 0 {
 			it.qos = 0 // nobody would send it again
 		}
-		q.put(&it)
+		q.put(&it, 0)
 	}
 	old.end(errStopped)
 	it := queued(now, 99)
-	q.put(&it)
+	q.put(&it, 0)
 	items, abandoned := q.take(nil, 100, 1<<20)
 	if len(items) != 6 || abandoned != 5 {
 		t.Errorf("%d taken, %d abandoned, want 6 and 5", len(items), abandoned)
@@ -84,7 +86,7 @@ func TestQueue_IsBoundedByCountAndBytes_N3(t *testing.T) {
 		for i := range 20 {
 			it := queued(newGeneration(uint64(i)), i)
 			it.size = c.size
-			if q.put(&it) {
+			if q.put(&it, 0) {
 				n++
 			}
 		}
@@ -101,7 +103,7 @@ func TestQueue_TakeKeepsToItsBytes(t *testing.T) {
 	for n, size := range []int{900, 300, 300, 300, 900} {
 		it := queued(g, n)
 		it.size = size
-		q.put(&it)
+		q.put(&it, 0)
 	}
 	var got []string
 	for {
@@ -114,4 +116,35 @@ func TestQueue_TakeKeepsToItsBytes(t *testing.T) {
 	if fmt.Sprint(got) != "[1 2 1 1]" {
 		t.Errorf("batches of %v", got)
 	}
+}
+
+// A full queue holds the reader until the writer makes room; only when that takes too long is the connection given up.
+func TestQueue_AFullQueueHoldsTheReaderForAWhile_N3(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q, g := newQueue(2, 1<<20), newGeneration(1)
+		for n := range 2 {
+			it := queued(g, n)
+			q.put(&it, time.Second)
+		}
+		done := make(chan bool, 1)
+		go func() { // ends with the put
+			it := queued(g, 2)
+			done <- q.put(&it, 5*time.Second)
+		}()
+		time.Sleep(4 * time.Second)
+		q.take(nil, 1, 1<<20)
+		if !<-done {
+			t.Error("refused although room came in time")
+		}
+		it := queued(g, 3)
+		started := time.Now()
+		if q.put(&it, 5*time.Second) || time.Since(started) != 5*time.Second {
+			t.Errorf("not refused after 5s but %v", time.Since(started))
+		}
+		q.take(nil, 10, 1<<20)
+		if it = queued(g, 4); q.put(&it, 5*time.Second) {
+			t.Error("accepted after a refusal")
+		}
+	})
 }

@@ -21,6 +21,7 @@ const (
 	reconnectMax  = 5 * time.Second
 	drainTimeout  = 2 * time.Second // for what the broker sent before it read our DISCONNECT
 	roomPoll      = 50 * time.Millisecond
+	putPatience   = 5 * time.Second  // less than dialTimeout, which is the patience for a PINGRESP
 	errorInterval = 30 * time.Second // the same failure is logged once in this time
 )
 
@@ -230,7 +231,7 @@ func wait(ctx context.Context, token mqtt.Token, limit time.Duration) error {
 	}
 }
 
-// receive runs in the reader: decode, stamp, queue; never block.
+// receive runs in the reader: decode, stamp, queue.
 func (s *session) receive(g *generation, p publish) {
 	if g.draining.Load() && p.qos > 0 {
 		return // stopping: the broker keeps it
@@ -239,7 +240,7 @@ func (s *session) receive(g *generation, p publish) {
 	g.seen(now, p.qos)
 	s.service.metrics.received.Inc()
 	it := s.decoder.decode(g, p, now)
-	if !s.queue.put(&it) {
+	if !s.queue.put(&it, putPatience) {
 		s.service.metrics.refused.Inc()
 		g.end(errQueueFull)
 	}
