@@ -31,7 +31,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	r := registrar{reg}
-	return &metrics{
+	m := &metrics{
 		owned:        r.gauge("outbox_buckets_owned", "Buckets this relay owns."),
 		published:    r.counter("outbox_published_total", "Rows acknowledged by Kafka."),
 		cursorRows:   r.counter("outbox_cursor_rows_total", "Published rows that a committed cursor covers."),
@@ -51,6 +51,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		breakerState: r.gauge("outbox_breakers_open", "Circuit breakers that are not closed: one per Kafka partition and one of the relay."),
 		memory:       r.gauge("outbox_buffered_bytes", "Bytes of rows read and not yet acknowledged."),
 	}
+	// Series that alerts watch start at 0: the first increase of a series that was not there is no increase.
+	for _, code := range []string{"MESSAGE_TOO_LARGE", "INVALID_RECORD", "OVERTAKEN", "UNKNOWN"} {
+		m.dead.WithLabelValues(code)
+	}
+	return m
 }
 
 // registrar registers collectors, or takes the one that is registered already: two relays may run in one process.

@@ -45,7 +45,7 @@ type PartitionCountError struct {
 
 func (e *PartitionCountError) Error() string {
 	return fmt.Sprintf("topic %s has %d partitions, the database has recorded %d: devices would move to other partitions and lose their order; "+
-		"if nothing was published yet, delete the topic and it is made again with %d; else see \"partition count\" in docs/operations.md",
+		"if nothing was published yet, delete the topic and it is made again with %d; else go on in another one: `relay rebase --new-topic NAME`",
 		e.Topic, e.Have, e.Want, e.Want)
 }
 
