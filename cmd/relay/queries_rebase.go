@@ -47,7 +47,7 @@ WHERE b.bucket = w.bucket`
 	// New rows must lie above everything on the topic.
 	raisePosition = `SELECT /* relay.raise_position */ setval('outbox_position_seq', greatest($1::bigint, nextval('outbox_position_seq')))`
 
-	raiseEpoch = `UPDATE /* relay.raise_epoch */ hubstate_settings SET epoch = $1`
+	raiseEpoch = `UPDATE /* relay.raise_epoch */ hubstate_settings SET epoch = $1, topic = $2, topic_partitions = $3`
 
 	selectStreams = `SELECT /* relay.streams */ device_id, stream, hub_id, sequence, counter, boot, occurred_at, received_at, clock_suspect, retained, state, missed, late, duplicate, quarantined, owed
 FROM device_state WHERE (device_id, stream) > ($1, $2) ORDER BY device_id, stream LIMIT $3`

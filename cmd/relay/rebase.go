@@ -12,6 +12,7 @@ import (
 	"github.com/hubstate/hubstate/outbox"
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func newRebaseCommand() *cobra.Command {
@@ -29,6 +30,9 @@ In one transaction that holds every bucket's lock it takes an epoch above any on
 published of the old epoch, restates every stream from device_state, and clears the halts. Ingest waits meanwhile (about
 10 s for 100,000 streams). Consumers accept the new epoch and count what is missing.
 
+With --new-topic the cell goes on in another topic, the only way out when a topic's partition count was changed. Stop the
+relays first, and let the consumers finish the old topic before they read the new one.
+
 The URL must be that of the schema's owner, as for migrate.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,13 +46,28 @@ The URL must be that of the schema's owner, as for migrate.`,
 	flags.add(cmd)
 	jsonFlag(cmd, &opts.json)
 	cmd.Flags().BoolVar(&opts.yes, "yes", false, "do it")
+	cmd.Flags().StringVar(&opts.newTopic, "new-topic", "", "go on in this topic; it is made when it is missing")
+	cmd.Flags().IntVar(&opts.newPartitions, "new-topic-partitions", 0, "its partitions, a divisor of the buckets; 0 = as many as recorded")
 	cmd.Flags().DurationVar(&opts.lockTimeout, "lock-timeout", 30*time.Second, "wait for writers at most this long")
 	return cmd
 }
 
 type rebaseOptions struct {
-	yes, json   bool
-	lockTimeout time.Duration
+	yes, json     bool
+	newTopic      string
+	newPartitions int
+	lockTimeout   time.Duration
+}
+
+// target is where the cell publishes after the rebase.
+func (o rebaseOptions) target(s schema.Settings) schema.Settings {
+	if o.newTopic != "" {
+		s.Topic = o.newTopic
+	}
+	if o.newPartitions != 0 {
+		s.TopicPartitions = o.newPartitions
+	}
+	return s
 }
 
 func rebase(cmd *cobra.Command, cfg *config, flags decisionFlags, opts rebaseOptions) error {
@@ -71,11 +90,12 @@ func rebase(cmd *cobra.Command, cfg *config, flags decisionFlags, opts rebaseOpt
 	if err != nil {
 		return err
 	}
-	tails, err := outbox.ReadTails(ctx, kafka, topicRef(settings))
+	target := opts.target(settings)
+	tails, err := readTarget(ctx, cfg, kafka, target, target == settings || opts.yes)
 	if err != nil {
 		return fmt.Errorf("%w; rebase must know what the topic holds", err)
 	}
-	r := rebaser{conn: conn, settings: settings, tails: tails, decision: outbox.Decision{By: flags.actor, Reason: flags.reason}}
+	r := rebaser{conn: conn, settings: settings, target: target, tails: tails, decision: outbox.Decision{By: flags.actor, Reason: flags.reason}}
 	plan, err := r.run(ctx, opts.yes)
 	if err != nil {
 		return err
@@ -87,6 +107,20 @@ func rebase(cmd *cobra.Command, cfg *config, flags decisionFlags, opts rebaseOpt
 	return nil
 }
 
+// readTarget reads what the topic holds of this cell. A new topic is made first; a dry run takes a new topic to be empty.
+func readTarget(ctx context.Context, cfg *config, kafka []kgo.Opt, target schema.Settings, read bool) (map[int16]outbox.Tail, error) {
+	if err := target.Validate(); err != nil {
+		return nil, refuse(err)
+	}
+	if !read {
+		return nil, nil
+	}
+	if _, err := ensureTopic(ctx, cfg, target); err != nil {
+		return nil, err
+	}
+	return outbox.ReadTails(ctx, kafka, topicRef(target))
+}
+
 func topicRef(s schema.Settings) outbox.TopicRef {
 	return outbox.TopicRef{Topic: s.Topic, Cell: s.Cell, Partitions: s.TopicPartitions, Buckets: s.Buckets}
 }
@@ -96,6 +130,8 @@ type rebasePlan struct {
 	Version    int            `json:"version"`
 	Done       bool           `json:"done"` // false: dry run
 	Cell       string         `json:"cell"`
+	Topic      string         `json:"topic"`
+	Partitions int            `json:"topic_partitions"`
 	OldEpoch   int64          `json:"old_epoch"`
 	NewEpoch   int64          `json:"new_epoch"`
 	Streams    int64          `json:"streams"`
@@ -119,7 +155,7 @@ type bucketRebase struct {
 }
 
 func (p *rebasePlan) print(out io.Writer) {
-	fmt.Fprintf(out, "cell %s: epoch %d → %d\n", p.Cell, p.OldEpoch, p.NewEpoch)
+	fmt.Fprintf(out, "cell %s: epoch %d → %d on topic %s (%d partitions)\n", p.Cell, p.OldEpoch, p.NewEpoch, p.Topic, p.Partitions)
 	fmt.Fprintf(out, "streams     %d, of which %d are restated\n", p.Streams, p.Restated)
 	fmt.Fprintf(out, "superseded  %d committed events that will never be published\n", p.Superseded)
 	if p.Discarded > 0 {
@@ -154,6 +190,7 @@ func number(n *int64) string {
 type rebaser struct {
 	conn     *pgx.Conn
 	settings schema.Settings
+	target   schema.Settings // differs in topic and partitions, when the cell moves to another topic
 	tails    map[int16]outbox.Tail
 	decision outbox.Decision
 }
@@ -183,6 +220,9 @@ func (r *rebaser) run(ctx context.Context, do bool) (*rebasePlan, error) {
 		}
 		if plan, err = r.plan(ctx, tx); err != nil {
 			return err
+		}
+		if r.target != r.settings && plan.LiveRelays > 0 {
+			return fmt.Errorf("%s still publish to the old topic: stop them first", plural(plan.LiveRelays, "relay"))
 		}
 		return r.apply(ctx, tx, plan)
 	})
@@ -219,7 +259,7 @@ func (e *bucketEnd) next() (position int64, id [16]byte, onTopic bool) {
 }
 
 func (r *rebaser) plan(ctx context.Context, tx pgx.Tx) (*rebasePlan, error) {
-	p := &rebasePlan{Version: 1, Cell: r.settings.Cell}
+	p := &rebasePlan{Version: 1, Cell: r.settings.Cell, Topic: r.target.Topic, Partitions: r.target.TopicPartitions}
 	var now int64
 	if err := tx.QueryRow(ctx, selectEpoch).Scan(&p.OldEpoch, &now); err != nil {
 		return nil, fmt.Errorf("read epoch: %w", err)

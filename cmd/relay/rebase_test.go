@@ -14,6 +14,7 @@ import (
 	"github.com/hubstate/hubstate/devicestate"
 	"github.com/hubstate/hubstate/internal/testenv"
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -177,6 +178,51 @@ func epochs(t *testing.T, records []*kgo.Record) string {
 		verdicts = append(verdicts, fmt.Sprintf("%s/%d %s", name, sequence, v.Outcome))
 	}
 	return strings.Join(verdicts, ", ")
+}
+
+// TestRebase_MovesToAnotherTopic is the way out of a changed partition count: the relay refuses the topic and says so, the
+// rebase takes the cell to a new one, and everything is said again there in a new epoch.
+func TestRebase_MovesToAnotherTopic_O2(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	brokers := fakeTopic(t)
+	conn := connect(t, url)
+	report(t, conn, event{device: "d1", sequence: 1})
+	stop := startRelay(t, url, brokers)
+	published(t, conn)
+	move := []string{"rebase", "--database-url", url, "--kafka-brokers", brokers[0], "--new-topic", "device-state-2", "--new-topic-partitions", "32"}
+	if out := must(t, move...); !strings.Contains(out, "on topic device-state-2 (32 partitions)") || !strings.Contains(out, "dry run") {
+		t.Errorf("dry run:\n%s", out)
+	}
+	move = append(move, "--yes", "--reason", "partitions were added")
+	if _, err := relay(t.Context(), move...); err == nil || !strings.Contains(err.Error(), "stop them first") {
+		t.Errorf("beside a living relay: %v", err)
+	}
+	stop()
+	addPartitions(t, brokers, testenv.Settings().Topic, 128)
+	_, err := relay(t.Context(), "run", "--database-url", url, "--kafka-brokers", brokers[0], "--admin-addr", "")
+	if err == nil || !strings.Contains(err.Error(), "has 128 partitions, the database has recorded 64") || !strings.Contains(err.Error(), "--new-topic") {
+		t.Errorf("a changed partition count: %v", err)
+	}
+	must(t, move...)
+	stop = startRelay(t, url, brokers)
+	published(t, conn)
+	stop()
+	if v := epochs(t, consume(t, brokers, "device-state-2", 1)["d1"]); v != "N/2 baseline" {
+		t.Errorf("on the new topic: %s", v)
+	}
+}
+
+func addPartitions(t *testing.T, brokers []string, topic string, n int) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if r, err := kadm.NewClient(client).UpdatePartitions(t.Context(), n, topic); err != nil || r[topic].Err != nil {
+		t.Fatal(err, r)
+	}
 }
 
 // TestRebase_WaitsForOpenWritersAndHoldsNewOnesBack_O1: a writer that is open when the rebase starts is superseded with

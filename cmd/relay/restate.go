@@ -36,14 +36,14 @@ func (r *rebaser) apply(ctx context.Context, tx pgx.Tx, p *rebasePlan) error {
 	if err := r.moveBuckets(ctx, tx, p.ends); err != nil {
 		return err
 	}
-	if err := do("raise epoch", raiseEpoch, p.NewEpoch); err != nil {
+	if err := do("raise epoch", raiseEpoch, p.NewEpoch, r.target.Topic, r.target.TopicPartitions); err != nil {
 		return err
 	}
 	if err := r.restateAll(ctx, tx, p.NewEpoch); err != nil {
 		return err
 	}
 	return do("audit", auditRebase, r.decision.By, "rebase", "cell "+r.settings.Cell, r.decision.Reason, map[string]any{
-		"old_epoch": p.OldEpoch, "new_epoch": p.NewEpoch, "restated": p.Restated, "superseded": p.Superseded, "discarded": p.Discarded,
+		"topic": r.target.Topic, "old_epoch": p.OldEpoch, "new_epoch": p.NewEpoch, "restated": p.Restated, "superseded": p.Superseded, "discarded": p.Discarded,
 	})
 }
 
