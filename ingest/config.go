@@ -49,6 +49,7 @@ type Config struct {
 	QueueReports int           `koanf:"queue_reports" help:"most reports waiting per lane; when full the connection is dropped"`
 	QueueBytes   int           `koanf:"queue_bytes" help:"most bytes waiting per lane"`
 	BrokerWindow int           `koanf:"broker_window" help:"the broker's max_inflight_messages, to tell the throughput bound of a session"`
+	IgnoreDrops  bool          `koanf:"ignore_broker_drops" help:"do not watch the broker's own drop counter below $SYS, for brokers that have none"`
 	Lease        time.Duration `koanf:"lane_lease" help:"after this a silent owner loses its lane to a standby, 2s..5m"`
 	StopTimeout  time.Duration `koanf:"stop_timeout" help:"at a stop, time to commit and acknowledge what was read"`
 

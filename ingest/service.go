@@ -119,7 +119,7 @@ func (s *Service) announce() {
 func (s *Service) watchesBroker(cfg SessionConfig) bool {
 	for _, c := range s.cfg.Sessions {
 		if c.URL == cfg.URL {
-			return c.Lane == cfg.Lane
+			return c.Lane == cfg.Lane && !s.cfg.IgnoreDrops
 		}
 	}
 	return false

@@ -42,13 +42,14 @@ func TestSession_NewSessionIsSubscribedThoughTheLinkBrokeAfterItsConnack_N1(t *t
 	t.Parallel()
 	broker, url := testenv.MQTT(t), testenv.Postgres(t)
 	proxy, through := proxied(t, broker)
-	first := startRig(t, url, through)
+	alone := func(c *Config) { c.IgnoreDrops = true } // no other connection shares the proxy's bytes
+	first := startRig(t, url, through, alone)
 	first.waitReady()
 	first.stop()
 	forgetSession(t, broker, name(t))
 
 	proxy.CutAfter(faultnet.Up, int64(14+len(name(t))+5)) // the CONNECT passes, the SUBSCRIBE does not
-	second := startRig(t, url, through)
+	second := startRig(t, url, through, alone)
 	second.count(1, `SELECT count(*) FROM possible_gap WHERE cause = 'session_lost'`)
 	proxy.Heal()
 	second.waitReady()
