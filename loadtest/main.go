@@ -6,6 +6,7 @@
 //	verify   the checks alone, from the ledger of an earlier run
 //	report   a page about a run
 //	compare  two runs side by side
+//	peers    the relay and Debezium on the same rows
 //
 // Its oracle shares no deciding code with the product: see package oracle.
 package main
@@ -25,6 +26,6 @@ func main() {
 Without addresses a real Mosquitto, PostgreSQL, Kafka and Redis of this machine are started in a temporary directory, and
 the programs ingest and relay beside this one. With addresses an existing installation is tested.`,
 	}
-	root.AddCommand(newRunCommand(), newVerifyCommand(), newReportCommand(), newCompareCommand(), newScenariosCommand())
+	root.AddCommand(newRunCommand(), newVerifyCommand(), newReportCommand(), newCompareCommand(), newScenariosCommand(), newPeersCommand())
 	ops.Main(root)
 }

@@ -75,9 +75,11 @@ func runPipeline(h *History, stream int) {
 			db.Classes.Quarantined++
 		case r.Kind == ledger.Resend:
 			st.Duplicate++
+			db.Duplicate++
 			db.Classes.Duplicate++
 		case r.Kind == ledger.Straggler:
 			st.Late++
+			db.Late++
 			db.Classes.Late++
 		}
 	}
@@ -140,6 +142,7 @@ func TestCheck_AcceptsWhatIsAllowed(t *testing.T) {
 			st := h.Database.States[0]
 			st.Late++
 			h.Database.States[0] = st
+			h.Database.Late++
 			h.Database.Classes.Late++
 		}, ""},
 		"never acknowledged and never arrived": {func(h *History) {

@@ -84,18 +84,19 @@ func (r Range) Size() int64 { return r.To - r.From + 1 }
 
 // Database is what PostgreSQL says.
 type Database struct {
-	States   map[int]State    // by stream
-	Outbox   []Row            // in position order
-	Gaps     map[int][]Range  // counters, by stream
-	Rejects  map[Ref]int      // quarantined reports that name themselves
-	Rejected int64            // all rows of ingest_reject
-	Overflow int64            // rejects only counted
-	Dead     []Row            // rows of outbox_dead that never left: dead, held, releasing
-	Skipped  map[int][]Skip   // outbox_skipped: written before the event that carries it
-	Pending  int64            // rows above their bucket's cursor
-	Classes  Classes          // the sum over all lanes
-	Possible int64            // rows of possible_gap
-	Halted   map[int16]string // buckets that stopped for good
+	States          map[int]State    // by stream
+	Outbox          []Row            // in position order
+	Gaps            map[int][]Range  // counters, by stream
+	Rejects         map[Ref]int      // quarantined reports that name themselves
+	Rejected        int64            // all rows of ingest_reject
+	Overflow        int64            // rejects only counted
+	Dead            []Row            // rows of outbox_dead that never left: dead, held, releasing
+	Skipped         map[int][]Skip   // outbox_skipped: written before the event that carries it
+	Pending         int64            // rows above their bucket's cursor
+	Classes         Classes          // the sum over all lanes
+	Possible        int64            // rows of possible_gap
+	Late, Duplicate int64            // what the totals of all streams grew by
+	Halted          map[int16]string // buckets that stopped for good
 }
 
 // Skip is a range the relay recorded as left out.

@@ -128,6 +128,7 @@ func mutations() map[string]mutation {
 			st := h.Database.States[0]
 			st.Duplicate++
 			h.Database.States[0] = st
+			h.Database.Duplicate++
 			h.Database.Classes.Duplicate++
 		}},
 		"a wrong key":                {Misfiled, func(h *History) { h.Topic[5].Misfiled = true }},

@@ -244,13 +244,27 @@ func (d *daemons) launchAll(ctx context.Context, group *errgroup.Group) error {
 
 // launch registers one daemon and starts it in the group.
 func (d *daemons) launch(ctx context.Context, group *errgroup.Group, name string, i int, config map[string]string, file string) error {
+	daemon, err := d.makeDaemon(name, i, config, file)
+	if err == nil {
+		group.Go(func() error { return daemon.Start(ctx) })
+	}
+	return err
+}
+
+// register makes one daemon known without starting it.
+func (d *daemons) register(name string, i int, config map[string]string) error {
+	_, err := d.makeDaemon(name, i, config, "")
+	return err
+}
+
+func (d *daemons) makeDaemon(name string, i int, config map[string]string, file string) (*daemon, error) {
 	path, err := findBinary(d.opts.Bin, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	port, err := embedded.FreePort()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	member := fmt.Sprintf("%s/%d", name, i+1)
 	daemon := &daemon{name: member, path: path, args: []string{"run"}, log: d.in.logPath(member), admin: fmt.Sprintf("127.0.0.1:%d", port)}
@@ -260,12 +274,11 @@ func (d *daemons) launch(ctx context.Context, group *errgroup.Group, name string
 	}
 	if name == Monitor {
 		if err := d.givePage(daemon); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	d.in.add(name, daemon)
-	group.Go(func() error { return daemon.Start(ctx) })
-	return nil
+	return daemon, nil
 }
 
 // givePage lets a monitor serve its page on a port of its own.
@@ -278,4 +291,27 @@ func (d *daemons) givePage(monitor *daemon) error {
 	monitor.env = append(monitor.env, "HUBSTATE_PAGE_ADDR="+address)
 	d.in.Screen = "http://" + address
 	return nil
+}
+
+// StartForRelay starts PostgreSQL and Kafka, migrated, and registers one relay without starting it.
+func StartForRelay(ctx context.Context, opts Options) (*Installation, error) {
+	opts.Parts = opts.Parts.WithDefaults()
+	in := &Installation{Topic: opts.Topic, dir: opts.Dir, log: opts.Log}
+	pg, err := embedded.StartPostgres(ctx, embedded.PostgresOptions{DataDir: filepath.Join(in.dir, Postgres)})
+	if err != nil {
+		return in, err
+	}
+	in.Database, in.closers = pg.URL(), append(in.closers, pg.Stop)
+	in.add(Postgres, server{pg.Process})
+	kafka, err := embedded.StartKafka(ctx, embedded.KafkaOptions{Dir: filepath.Join(in.dir, Kafka)})
+	if err != nil {
+		return in, err
+	}
+	in.Kafka, in.closers = kafka.Brokers(), append(in.closers, kafka.Stop)
+	in.add(Kafka, server{kafka.Node(0)})
+	d := daemons{in: in, opts: opts}
+	if err := d.migrate(ctx); err != nil {
+		return in, err
+	}
+	return in, d.register(Relay, 0, nil)
 }

@@ -19,6 +19,9 @@ type Baseline struct {
 	Rejected int64
 	Overflow int64
 	Possible int64
+
+	// Totals of all streams: a broker that comes back with an old snapshot may deliver reports of earlier fleets again.
+	Late, Duplicate int64
 }
 
 // ReadBaseline reads the counts as they stand.
@@ -37,6 +40,7 @@ func readCounts(ctx context.Context, conn *pgx.Conn) (b Baseline, err error) {
 		conn.QueryRow(ctx, sqlClasses).Scan(&c.Applied, &c.Duplicate, &c.Late, &c.Coalesced, &c.Discarded, &c.Ignored, &c.Quarantined),
 		conn.QueryRow(ctx, sqlRejectCounts).Scan(&b.Rejected, &b.Overflow),
 		conn.QueryRow(ctx, sqlPossibleGaps).Scan(&b.Possible),
+		conn.QueryRow(ctx, sqlStreamTotals).Scan(&b.Late, &b.Duplicate),
 	)
 	return b, err
 }
@@ -211,6 +215,7 @@ func (d *databaseReader) counts(ctx context.Context, before Baseline) error {
 	d.db.Rejected = now.Rejected - before.Rejected
 	d.db.Overflow = now.Overflow - before.Overflow
 	d.db.Possible = now.Possible - before.Possible
+	d.db.Late, d.db.Duplicate = now.Late-before.Late, now.Duplicate-before.Duplicate
 	return nil
 }
 

@@ -31,6 +31,8 @@ WHERE starts_with(aggregate_id, $1)`
 	coalesce(sum(late), 0)::bigint, coalesce(sum(coalesced), 0)::bigint, coalesce(sum(discarded), 0)::bigint,
 	coalesce(sum(ignored), 0)::bigint, coalesce(sum(quarantined), 0)::bigint FROM ingest_lane`
 
+	sqlStreamTotals = `SELECT /* witness.stream_totals */ coalesce(sum(late), 0)::bigint, coalesce(sum(duplicate), 0)::bigint FROM device_state`
+
 	sqlPossibleGaps = `SELECT /* witness.possible_gaps */ count(*) FROM possible_gap`
 
 	// Reads three small tables and one index condition per bucket: cheap enough for once a second. A bucket with rows
