@@ -219,3 +219,31 @@ func fillRejects(t *testing.T, db string) {
 	const row = `INSERT INTO ingest_reject (lane, topic, reason, detail, payload, received_at) VALUES ('l', '%s', 'no_profile', 'x', '%s', now())`
 	admin(t, db, fmt.Sprintf(row, "plant/7/meter", `{"n":1,"v":{"kwh":5}}`), fmt.Sprintf(row, "plant/8/meter", `\x00ff`))
 }
+
+// The worked example of docs/profiles.md works as it stands there.
+func TestProfileTest_TheWorkedExampleOfTheDocs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "profiles.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	profile, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("no example")
+	}
+	path := filepath.Join(t.TempDir(), "meters.yaml")
+	if err := os.WriteFile(path, []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ = strings.Cut(string(page), "```\nplant/")
+	messages, _, _ := strings.Cut("plant/"+rest, "```")
+	for line := range strings.Lines(messages) {
+		topic, payload, _ := strings.Cut(strings.TrimSpace(line), " ")
+		a := decode[testAnswer](t, "profile", "test", "--profiles", path, "--topic", topic, "--payload", strings.TrimSpace(payload))
+		m := a.Messages[0]
+		if m.Class != "applied" || m.Device != "M-17" || m.Hub != "north" || strings.Contains(m.State, "smith") {
+			t.Errorf("%+v", m)
+		}
+	}
+}
