@@ -52,6 +52,14 @@ func brokers() map[string]func(*testing.T) string {
 	}
 }
 
+// load is how much a publisher sends; a third with -short, which is how the race detector runs.
+func load(each int) int {
+	if testing.Short() {
+		return each / 3
+	}
+	return each
+}
+
 func startBroker(t *testing.T, opts embedded.BrokerOptions) string {
 	t.Helper()
 	broker, err := embedded.StartBroker(t.Context(), opts)
@@ -70,7 +78,7 @@ func TestBroker_OverloadLosesNothingAcknowledged(t *testing.T) {
 			url := start(t)
 			sub := newSubscriber(t, url)
 			sub.connect(true)
-			pubs := publish(t, url, 20, 600)
+			pubs := publish(t, url, 20, load(600))
 			pubs.wait()
 			sub.awaitAll(pubs)
 		})
@@ -86,7 +94,7 @@ func TestBroker_QueuesForASessionThatIsAwayAndKeepsTheOrder(t *testing.T) {
 			sub := newSubscriber(t, url)
 			sub.connect(true)
 			sub.disconnect()
-			pubs := publish(t, url, 20, 600)
+			pubs := publish(t, url, 20, load(600))
 			pubs.wait()
 			sub.connect(false) // receives, and acknowledges nothing
 			sub.awaitReceived(500)
@@ -109,9 +117,10 @@ func TestBroker_ReconnectsUnderLoadLoseAndReorderNothing(t *testing.T) {
 			}
 			sub := newSubscriber(t, "mqtt://"+proxy.Addr())
 			sub.connect(true)
-			pubs := publish(t, url, 20, 1000)
+			each := load(1000)
+			pubs := publish(t, url, 20, each)
 			for i := range 10 {
-				sub.awaitReceived(int64(1500 * (i + 1)))
+				sub.awaitReceived(int64(20 * each * (i + 1) * 3 / 40)) // the last at three quarters
 				proxy.Reset()
 				sub.awaitLost()
 				sub.connect(true)
