@@ -47,14 +47,16 @@ func (p *plan) decide(ctx context.Context, tx pgx.Tx, bucket int16, cursor int64
 	if p.positions, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
 		return err
 	}
+	ix := indexes{skips: make(map[int16]*skipIndex)}
 	if len(p.positions) == 0 {
-		return nil
+		err = ix.loadSkips(ctx, tx, []int16{bucket})
+		p.skips = ix.skips[bucket]
+		return err
 	}
 	head := p.positions[len(p.positions)-1]
 	if err := tx.QueryRow(ctx, supersede, bucket, cursor, head).Scan(&p.superseded); err != nil {
 		return err
 	}
-	ix := indexes{skips: make(map[int16]*skipIndex)}
 	err = ix.loadSkips(ctx, tx, []int16{bucket})
 	p.skips = ix.skips[bucket]
 	return err

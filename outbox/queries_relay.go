@@ -122,9 +122,13 @@ ORDER BY o.position`
 	loadHeld = `SELECT /* outbox.load_held */ DISTINCT bucket, aggregate_id FROM outbox_dead
 WHERE bucket = ANY ($1) AND state IN ('dead', 'held', 'releasing') AND (parks OR state = 'held')`
 
-	// Heads that an operator decided; served by outbox_dead_open_idx.
-	decidedHeads = `SELECT /* outbox.decided_heads */ d.bucket, d.aggregate_id, bool_or(d.decision = 'discard') FROM outbox_dead d JOIN outbox_bucket b ON b.bucket = d.bucket
-WHERE b.owner = $1 AND d.state = 'releasing' GROUP BY 1, 2`
+	// Keys whose parked rows may leave: a head of theirs was decided, or a release of theirs was interrupted (a crash, a
+	// hand-over, an outage) after its head was marked. An undecided head keeps them. Served by outbox_dead_open_idx.
+	decidedHeads = `SELECT /* outbox.decided_heads */ d.bucket, d.aggregate_id, bool_or(d.state = 'releasing' AND d.decision = 'discard')
+FROM outbox_dead d JOIN outbox_bucket b ON b.bucket = d.bucket
+WHERE b.owner = $1 AND d.state IN ('held', 'releasing') AND NOT EXISTS (
+    SELECT FROM outbox_dead h WHERE h.bucket = d.bucket AND h.aggregate_id = d.aggregate_id AND h.state = 'dead' AND h.parks)
+GROUP BY 1, 2`
 
 	// A decided head that is sent again, and what is parked behind it, in order.
 	sweepHeld = `SELECT /* outbox.sweep_held */ bucket, position, message_id, aggregate_id, event_type, schema_version, stream, epoch, sequence,

@@ -170,7 +170,7 @@ func (r *Relay) work(ctx context.Context, admin, producer *kgo.Client) error {
 	r.startWorkers(loopCtx, loops, e, admin)
 	loops.Go(func() error { return l.run(loopCtx) })
 	loops.Go(func() error { return r.watch(loopCtx) })
-	loops.Go(func() error { return r.watchTopic(loopCtx, admin) })
+	loops.Go(func() error { return r.watchTopic(loopCtx, admin, producer) })
 	context.AfterFunc(ctx, func() { l.draining.Store(true) })
 
 	r.state.Store(nil)

@@ -13,7 +13,7 @@ import (
 const topicRefresh = 30 * time.Second
 
 // watchTopic keeps the facts of the topic current and says aloud what changed.
-func (r *Relay) watchTopic(ctx context.Context, admin *kgo.Client) error {
+func (r *Relay) watchTopic(ctx context.Context, admin, producer *kgo.Client) error {
 	tick := time.NewTicker(topicRefresh)
 	defer tick.Stop()
 	for {
@@ -21,12 +21,12 @@ func (r *Relay) watchTopic(ctx context.Context, admin *kgo.Client) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			r.refreshTopic(ctx, admin)
+			r.refreshTopic(ctx, admin, producer)
 		}
 	}
 }
 
-func (r *Relay) refreshTopic(ctx context.Context, admin *kgo.Client) {
+func (r *Relay) refreshTopic(ctx context.Context, admin, producer *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	facts, err := EnsureTopic(ctx, admin, TopicSpec{Name: r.cfg.Topic, Partitions: r.cfg.TopicPartitions, MustExist: true})
@@ -35,10 +35,24 @@ func (r *Relay) refreshTopic(ctx context.Context, admin *kgo.Client) {
 		return
 	}
 	facts.MaxMessageBytes = or(facts.MaxMessageBytes, defaultMaxMessageBytes)
+	if earlier := r.facts.Load(); facts.ID != earlier.ID {
+		r.adoptTopic(ctx, admin, producer)
+	}
 	for _, change := range facts.Changes(*r.facts.Load()) {
 		r.deps.Log.Warn("topic changed", "topic", r.cfg.Topic, "change", change)
 	}
 	r.facts.Store(&facts)
+}
+
+// adoptTopic makes the clients forget a topic that was deleted and made again: franz-go never takes a new topic id for a
+// topic it knows, and fails everything with UNKNOWN_TOPIC_ID instead. What the producer still held fails (PURGED, an
+// outage) and is read again.
+func (r *Relay) adoptTopic(ctx context.Context, admin, producer *kgo.Client) {
+	admin.PurgeTopicsFromClient(r.cfg.Topic)
+	producer.PurgeTopicsFromClient(r.cfg.Topic)
+	if err := r.warm(ctx, producer); err != nil {
+		r.deps.Log.Warn("topic not loaded again", "topic", r.cfg.Topic, "error", err)
+	}
 }
 
 // watch measures what does not move by itself: ages and counts also change when nothing flows.
