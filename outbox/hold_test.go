@@ -16,7 +16,7 @@ func heldDevice(t *testing.T) (b *bundle, d, other string) {
 	b.limitMessages(300_000)
 	b.append(b.message(d, nil), b.message(d, noise(500_000)), b.message(d, nil), b.message(other, nil), b.message(d, nil))
 	b.read(30*time.Second, unique(2))
-	eventually(t, "two rows are parked", 10*time.Second, func() bool { return b.count(`SELECT count(*) FROM outbox_dead WHERE state = 'held'`) == 2 })
+	eventually(t, "two rows are parked", 30*time.Second, func() bool { return b.count(`SELECT count(*) FROM outbox_dead WHERE state = 'held'`) == 2 })
 	if n := b.count(`SELECT count(*) FROM outbox_dead WHERE state = 'dead' AND parks`); n != 1 {
 		t.Fatalf("%d parking heads, want 1", n)
 	}
@@ -53,7 +53,7 @@ func TestRelay_ADiscardedHeadLetsItsParkedRowsGoFirst_O2_O5(t *testing.T) {
 	if skips[1] != "2:dead" {
 		t.Errorf("ce_skipped of 3 is %q, want 2:dead", skips[1])
 	}
-	eventually(t, "nothing is parked", 10*time.Second, func() bool {
+	eventually(t, "nothing is parked", 30*time.Second, func() bool {
 		return b.count(`SELECT count(*) FROM outbox_dead WHERE state IN ('held', 'releasing', 'dead')`) == 0
 	})
 }
