@@ -3,6 +3,7 @@ package devicestate
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatal("Parse changed the payload")
 			}
 			if err != nil {
-				if _, ok := err.(*Reject); !ok {
+				if reject := (*Reject)(nil); !errors.As(err, &reject) {
 					t.Fatalf("error is a %T", err)
 				}
 				continue
@@ -118,7 +119,7 @@ func FuzzMatch(f *testing.F) {
 			t.Fatal("the same topic leads elsewhere")
 		}
 		if err != nil {
-			if _, ok := err.(*Reject); !ok {
+			if reject := (*Reject)(nil); !errors.As(err, &reject) {
 				t.Fatalf("error is a %T", err)
 			}
 			return

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -116,7 +117,8 @@ func (d *decoder) route(topic []byte) *route {
 
 // rejectOf keeps what the domain said; its errors are always rejects.
 func rejectOf(err error) *devicestate.Reject {
-	if r, ok := err.(*devicestate.Reject); ok {
+	var r *devicestate.Reject
+	if errors.As(err, &r) {
 		return r
 	}
 	return &devicestate.Reject{Reason: devicestate.ReasonNotJSON, Detail: err.Error()}

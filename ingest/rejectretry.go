@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -103,7 +102,7 @@ type Retried struct {
 // one, applying the report and the audit are one transaction.
 func (o *Operator) Retry(ctx context.Context, cfg Config, ids []int64, reason string) ([]Retried, error) {
 	cfg.Instance, cfg.MQTTURL = o.actor, "mqtt://unused:1883"
-	s, err := New(cfg, o.pool, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := New(cfg, o.pool, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

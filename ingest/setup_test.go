@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func testLog(t testing.TB) *slog.Logger {
 	if os.Getenv("HUBSTATE_TEST_LOG") == "" {
-		return slog.New(slog.NewTextHandler(io.Discard, nil))
+		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(testWriter{t}, nil)).With("test", t.Name())
 }

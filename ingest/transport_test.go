@@ -121,7 +121,7 @@ func TestTransport_AnUnknownAuthorityIsNamedAndNotReady(t *testing.T) {
 	r := startRig(t, testenv.Postgres(t), secure, func(cfg *Config) { cfg.MQTTCAFile = newCertificates(t).ca })
 	eventually(t, waitLong, func() error {
 		if err := r.service.Ready(); err == nil || !strings.Contains(err.Error(), "certificate") {
-			return fmt.Errorf("ready says %v", err)
+			return fmt.Errorf("ready says %w", err)
 		}
 		return nil
 	})

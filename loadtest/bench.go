@@ -46,7 +46,7 @@ func (b *bench) run(ctx context.Context) (*Record, error) {
 	if err := b.prepare(ctx); err != nil {
 		return nil, err
 	}
-	defer b.subject.Close()
+	defer func() { _ = b.subject.Close() }() // everything of it was read or stopped before
 	work, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, work := errgroup.WithContext(work)

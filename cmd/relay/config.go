@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/hubstate/hubstate/internal/ops"
@@ -205,6 +204,3 @@ func refuse(errs ...error) error {
 	p.Merge("", errors.Join(errs...))
 	return p.Err()
 }
-
-// lines cuts a text into its lines, without a last empty one.
-func lines(text string) []string { return strings.Split(strings.TrimRight(text, "\n"), "\n") }

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"math"
 	"strings"
@@ -34,7 +35,7 @@ func TestSVG_IsWellFormedWhateverTheNumbers(t *testing.T) {
 func parse(text string) error {
 	d := xml.NewDecoder(strings.NewReader(text))
 	for {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

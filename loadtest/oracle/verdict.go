@@ -111,7 +111,7 @@ func (r *Result) Print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "verdict: %s\n", verdict)
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	defer tw.Flush()
+	defer func() { _ = tw.Flush() }() // a report that cannot be written has no other place to say so
 	for _, f := range r.Findings() {
 		fmt.Fprintf(tw, "  %s\t%d\n", f.Fault, f.Count)
 		if f.Fault == TopicDuplicate {

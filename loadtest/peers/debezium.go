@@ -117,9 +117,10 @@ func startConnect(jars, dir, database string, brokers []string, topic string) (*
 	if err != nil {
 		return nil, fmt.Errorf("start Debezium: %w", err)
 	}
-	defer log.Close() // the child has its own
+	defer func() { _ = log.Close() }() // the child has its own
 	c := &connect{done: make(chan error, 1)}
-	c.cmd = exec.Command("java", "-Xms512m", "-Xmx1g", "-cp", filepath.Join(jars, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector)
+	// Its end is stop's: a context would kill it before it has committed its offsets.
+	c.cmd = exec.CommandContext(context.Background(), "java", "-Xms512m", "-Xmx1g", "-cp", filepath.Join(jars, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {
@@ -133,5 +134,5 @@ func startConnect(jars, dir, database string, brokers []string, topic string) (*
 // stop lets the worker commit its offsets.
 func (c *connect) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	<-c.done
+	_ = <-c.done // how it ended after SIGTERM says nothing
 }

@@ -12,4 +12,4 @@ const (
 )
 
 // ddlPublication is what Debezium reads through: the root, so that partitions do not show.
-const ddlPublication = `CREATE PUBLICATION debezium FOR TABLE outbox WITH (publish_via_partition_root = true)`
+const ddlPublication = `CREATE /* peers.publication */ PUBLICATION debezium FOR TABLE outbox WITH (publish_via_partition_root = true)`

@@ -54,7 +54,8 @@ func (d *daemon) launch() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(d.path, d.args...)
+	// Its end is stop's and kill's, as the timetable says, not a context's.
+	cmd := exec.CommandContext(context.Background(), d.path, d.args...)
 	cmd.Env = append(os.Environ(), d.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

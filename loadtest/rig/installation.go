@@ -28,7 +28,6 @@ type Installation struct {
 	dir        string
 	log        *slog.Logger
 	components map[string][]Component
-	order      []string // of starting
 	closers    []func(context.Context) error
 }
 
