@@ -94,7 +94,7 @@ transforms.outbox.table.fields.additional.placement=event_type:header:ce_type,st
 // connect is a running Connect worker.
 type connect struct {
 	cmd  *exec.Cmd
-	done chan error
+	done chan struct{}
 }
 
 // startConnect starts the worker; it is running, not yet streaming.
@@ -118,7 +118,7 @@ func startConnect(jars, dir, database string, brokers []string, topic string) (*
 		return nil, fmt.Errorf("start Debezium: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child has its own
-	c := &connect{done: make(chan error, 1)}
+	c := &connect{done: make(chan struct{})}
 	// Its end is stop's: a context would kill it before it has committed its offsets.
 	c.cmd = exec.CommandContext(context.Background(), "java", "-Xms512m", "-Xmx1g", "-cp", filepath.Join(jars, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
@@ -127,12 +127,12 @@ func startConnect(jars, dir, database string, brokers []string, topic string) (*
 		return nil, fmt.Errorf("start Debezium: %w", err)
 	}
 	// Ends with the child; stop waits for it.
-	go func() { c.done <- c.cmd.Wait() }()
+	go func() { _ = c.cmd.Wait(); close(c.done) }() // how it ended after SIGTERM says nothing
 	return c, nil
 }
 
 // stop lets the worker commit its offsets.
 func (c *connect) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	_ = <-c.done // how it ended after SIGTERM says nothing
+	<-c.done
 }
