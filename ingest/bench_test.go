@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,6 +68,7 @@ const benchPayload = `{"seq":1000000,"boot":3,"ts":"2026-05-04T12:00:00.000Z","s
 // BenchmarkIngestTransaction is everything of ingest but the broker: decode, decide, write, commit, ack. One iteration
 // is one report. Compare with BenchmarkBareCopy.
 func BenchmarkIngestTransaction(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as cmd/ingest does
 	for _, c := range []struct {
 		name   string
 		lanes  int

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 // BenchmarkMQTT compares a running ingest (broker and database on this machine) with a plain subscriber of the same
 // library that only acknowledges: same broker, sessions, payload (250 bytes, QoS 1). One iteration is one message.
 func BenchmarkMQTT(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as cmd/ingest does; the plain subscriber has it too
 	for _, sessions := range []int{1, 2} {
 		b.Run(fmt.Sprintf("plain/sessions=%d", sessions), func(b *testing.B) {
 			broker, got := testenv.MQTT(b), &atomic.Int64{}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,6 +23,9 @@ const (
 	startRetry = 2 * time.Second // pause between two tries to reach the database at start
 	// Per lane one connection for its transactions and one for its row, and one for the outbox's size.
 	connectionsPerLane = 2
+
+	gcPercent   = 400
+	memoryLimit = 192 << 20
 )
 
 func newRun() *cobra.Command {
@@ -49,7 +54,20 @@ stands by and takes over when the first one's lease runs out. SIGTERM commits an
 	return cmd
 }
 
+// tuneMemory lets the heap of a process that lives on short-lived batches grow before it is collected: a third of the
+// processor time goes to the collector otherwise. The soft limit brings it back when queues are full. GOGC and GOMEMLIMIT
+// win.
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+}
+
 func run(ctx context.Context, cfg config, log *slog.Logger) error {
+	tuneMemory()
 	reg := ops.NewRegistry()
 	admin := ops.NewAdmin(cfg.AdminAddr, reg, log)
 	if cfg.Pprof {
