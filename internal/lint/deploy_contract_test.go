@@ -94,7 +94,7 @@ func TestDeploy_AsyncAPIDescribesTheHeaders(t *testing.T) {
 	}
 }
 
-// TestDeploy_AsyncAPIHeadersAreComplete compares the documented headers with those of docs/seams.md's contract, as the
+// TestDeploy_AsyncAPIHeadersAreComplete compares the documented headers with those of the contract, as the
 // code writes them: every "ce_…" that appears in the code must be documented.
 func TestDeploy_AsyncAPIHeadersAreComplete(t *testing.T) {
 	t.Parallel()
