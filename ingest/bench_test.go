@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,4 +185,33 @@ func copyRows(b *testing.B, pool *pgxpool.Pool, n int, rows [][]any) {
 			return
 		}
 	}
+}
+
+// BenchmarkLightLoad is one report at a time: there is no linger, so from arrival to acknowledgement should take what the
+// database takes for a commit, and the second round trip. Compare the two medians.
+func BenchmarkLightLoad(b *testing.B) {
+	first := newBench(b)
+	first.run(newBenchFleet(0, 1, false), benchBatch)
+	if _, err := first.admin.Exec(b.Context(), `CREATE TABLE bare (n bigint)`); err != nil {
+		b.Fatal(err)
+	}
+	fleet := newBenchFleet(0, 1, false)
+	fleet.counter = 1
+	var ours, bare []time.Duration
+	b.ResetTimer()
+	for range b.N {
+		first.id++
+		started := time.Now()
+		first.store(first.decoder.decode(first.gen, fleet.publish(first.id, started), started))
+		ours = append(ours, time.Since(started))
+		started = time.Now()
+		if _, err := first.admin.Exec(b.Context(), `INSERT INTO bare VALUES (1)`); err != nil {
+			b.Fatal(err)
+		}
+		bare = append(bare, time.Since(started))
+	}
+	slices.Sort(ours)
+	slices.Sort(bare)
+	b.ReportMetric(float64(ours[len(ours)/2].Microseconds())/1000, "receive-to-ack-p50-ms")
+	b.ReportMetric(float64(bare[len(bare)/2].Microseconds())/1000, "bare-commit-p50-ms")
 }
