@@ -198,7 +198,8 @@ func (c *checker) missing(stream int) []Range {
 			continue
 		}
 		boot := boots[row.Report-1]
-		if last != nil && boot == lastBoot && r.Counter > last.Counter+1 {
+		// A device without boots that rebooted while the broker lost reports cannot be told from one that went on.
+		if last != nil && (boot == lastBoot || r.Boot == 0) && r.Counter > last.Counter+1 {
 			gaps = append(gaps, Range{last.Counter + 1, r.Counter - 1})
 		}
 		last, lastBoot = &r, boot
