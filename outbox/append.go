@@ -40,6 +40,8 @@ type columns struct {
 	source, traceparent, correlationID, causationID []string
 	payload                                         [][]byte
 	occurredAt                                      []pgtype.Timestamptz
+
+	mixed bool // rows differ in type or version, or carry a trace or correlation
 }
 
 // Begin is Txn.Begin on a new Txn.
@@ -117,12 +119,21 @@ func (t *Txn) Queue(b *pgx.Batch) error {
 		return errors.New("append messages: the batch given to Begin has not run")
 	}
 	c := &t.rows
+	if !c.mixed {
+		b.Queue(insertUniform, c.bucket, c.id, c.aggregateType[0], c.aggregateID, c.eventType[0], c.version[0], c.stream, c.epoch, c.sequence,
+			c.source, c.payload, c.occurredAt, t.createdAt)
+		return nil
+	}
 	b.Queue(insertMessages, c.bucket, c.id, c.aggregateType, c.aggregateID, c.eventType, c.version, c.stream, c.epoch, c.sequence,
 		c.source, c.traceparent, c.correlationID, c.causationID, c.payload, c.occurredAt, t.createdAt)
 	return nil
 }
 
 func (c *columns) add(bucket int16, m *Message) {
+	if n := len(c.bucket); n > 0 && (c.aggregateType[n-1] != m.AggregateType || c.eventType[n-1] != m.EventType || c.version[n-1] != m.SchemaVersion) {
+		c.mixed = true
+	}
+	c.mixed = c.mixed || m.Traceparent != "" || m.CorrelationID != "" || m.CausationID != ""
 	c.bucket = append(c.bucket, bucket)
 	c.id = append(c.id, pgtype.UUID{Bytes: m.ID, Valid: true})
 	c.aggregateType = append(c.aggregateType, m.AggregateType)

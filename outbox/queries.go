@@ -16,4 +16,10 @@ const (
 SELECT unnest($1::smallint[]), unnest($2::uuid[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::smallint[]), unnest($7::text[]),
        unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]), nullif(unnest($11::text[]), ''), nullif(unnest($12::text[]), ''),
        nullif(unnest($13::text[]), ''), unnest($14::bytea[]), unnest($15::timestamptz[]), $16`
+
+	// The same for the usual batch: one type of event, no trace or correlation. What is equal in all rows is sent once.
+	insertUniform = `INSERT /* outbox.append_uniform */ INTO outbox
+(bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, payload, occurred_at, created_at)
+SELECT unnest($1::smallint[]), unnest($2::uuid[]), $3::text, unnest($4::text[]), $5::text, $6::smallint, unnest($7::text[]),
+       unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]), unnest($11::bytea[]), unnest($12::timestamptz[]), $13`
 )
