@@ -24,6 +24,7 @@ type metrics struct {
 	brokerDropped             prometheus.Counter
 	lanes                     *prometheus.GaugeVec
 	backlogBytes              prometheus.Gauge
+	capBytes                  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer, s *Service) *metrics {
@@ -46,9 +47,10 @@ func newMetrics(reg prometheus.Registerer, s *Service) *metrics {
 		brokerDropped: counterOf("ingest_broker_dropped_total", "Messages that the brokers say they dropped."),
 		lanes:         prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ingest_lanes", Help: "Lanes by state: connected, disconnected (ours, no session), standby."}, []string{"state"}),
 		backlogBytes:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "ingest_outbox_backlog_bytes", Help: "Unpublished bytes in the outbox, estimated."}),
+		capBytes:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "ingest_outbox_cap_bytes", Help: "The cap on unpublished bytes, outbox_max_bytes: above it ingest blocks or owes."}),
 	}
 	reg.MustRegister(m.received, m.abandoned, m.refused, m.events, m.gaps, m.missed, m.rejects, m.batchReports, m.commitSeconds, m.ackSeconds,
-		m.retries, m.connections, m.disconnects, m.sessionsLost, m.possibleGaps, m.brokerDropped, m.lanes, m.backlogBytes,
+		m.retries, m.connections, m.disconnects, m.sessionsLost, m.possibleGaps, m.brokerDropped, m.lanes, m.backlogBytes, m.capBytes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_queued_reports", Help: "Reports waiting for a transaction."},
 			func() float64 { n, _ := s.queued(); return float64(n) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_queued_bytes", Help: "Bytes waiting for a transaction."},

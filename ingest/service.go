@@ -59,6 +59,7 @@ func New(cfg Config, pool *pgxpool.Pool, reg prometheus.Registerer, log *slog.Lo
 	s := &Service{cfg: cfg, pool: pool, log: log, matcher: matcher, lanes: map[string]error{}, state: map[string]string{}, onLane: func(error) {}}
 	s.metrics = newMetrics(reg, s)
 	s.outbox = &capacity{pool: pool, max: cfg.OutboxMaxBytes, policy: cfg.OutboxFull, every: cfg.OutboxCheck, metrics: s.metrics, log: log}
+	s.metrics.capBytes.Set(float64(cfg.OutboxMaxBytes))
 	return s, nil
 }
 
