@@ -91,6 +91,9 @@ func since(now, before map[string]int) map[string]int {
 
 // recovery is how long after the last fault was mended an event was still handled a second late.
 func recovery(marks []rig.Mark, lastSlow time.Duration) time.Duration {
+	if len(marks) == 0 {
+		return 0
+	}
 	var healed time.Duration
 	for _, m := range marks {
 		healed = max(healed, m.Healed)
