@@ -129,7 +129,7 @@ func (h *hub) startIngester(ctx context.Context) error {
 		return err
 	}
 	h.onStop(func(context.Context) error { pool.Close(); return nil })
-	cfg := ingest.Config{Instance: h.cfg.Instance, MQTTURL: h.servers.mqtt.url, Hub: h.cfg.Instance, Profiles: []string{profile}}
+	cfg := ingest.Config{Instance: h.cfg.Instance, MQTTURL: h.servers.mqtt.url, Hub: h.cfg.Instance, Profiles: []string{profile, "vda5050"}}
 	service, err := ingest.New(cfg, pool, h.reg, h.log)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (h *hub) startMonitor(ctx context.Context) error {
 	}
 	cfg := monitor.DefaultConfig()
 	cfg.KafkaBrokers, cfg.KafkaTopic = h.servers.brokers, h.cfg.KafkaTopic
-	cfg.RedisURL, cfg.DatabaseURL, cfg.Profiles = h.servers.redis.url, h.servers.database.url, []string{profile}
+	cfg.RedisURL, cfg.DatabaseURL, cfg.Profiles = h.servers.redis.url, h.servers.database.url, []string{profile, "vda5050"}
 	cfg.PageAddr, cfg.PageToken, cfg.Instance = h.cfg.PageAddr, h.cfg.PageToken, h.cfg.Instance
 	service, err := monitor.New(cfg, monitor.Outside{
 		Log: h.log, Registerer: h.reg, Database: pool,
