@@ -129,14 +129,9 @@ func TestTransport_AnUnknownAuthorityIsNamedAndNotReady(t *testing.T) {
 
 func TestTransport_WebSocket(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
-	broker := startBroker(t, fmt.Sprintf("listener %d 127.0.0.1\nprotocol websockets", port))
-	r := startRig(t, testenv.Postgres(t), fmt.Sprintf("ws://127.0.0.1:%d/mqtt", port))
+	addr := testenv.FreeAddr(t)
+	broker := startBroker(t, fmt.Sprintf("listener %s 127.0.0.1\nprotocol websockets", strings.TrimPrefix(addr, "127.0.0.1:")))
+	r := startRig(t, testenv.Postgres(t), "ws://"+addr+"/mqtt")
 	r.waitReady()
 	publishAll(t, device(t, broker.URL(), name(t)+"-device"), "hubs/"+name(t)+"/devices/d/state", 1, seqs(1, 500)...)
 	r.count(500, `SELECT applied FROM ingest_lane`)

@@ -115,12 +115,7 @@ func TestKafkaConfig_TLSTrustsOnlyItsAuthority_O6(t *testing.T) {
 // TestClassify_RealErrorsOfABrokerThatIsAway_O6 asks the operating system for errors instead of making them up.
 func TestClassify_RealErrorsOfABrokerThatIsAway_O6(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	address := testenv.FreeAddr(t)
 	for name, broker := range map[string]string{"refused": address, "no such host": "nobody.invalid:9092"} {
 		if v := Classify(produceOne(t, KafkaConfig{Brokers: []string{broker}})); v.Kind != Outage {
 			t.Errorf("%s: %+v", name, v)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"syscall"
 )
 
 // Server ports come from below the ephemeral range (Linux: 32768 up): a server that is down for a moment must find its
@@ -19,14 +20,23 @@ func FreePort() (int, error) {
 	var lastErr error
 	for range 100 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		listener, err := net.Listen("tcp", loopback(port))
-		if err != nil {
-			lastErr = err
-			continue
+		if lastErr = tryPort(port); lastErr == nil {
+			return port, nil
 		}
-		return port, listener.Close()
 	}
 	return 0, fmt.Errorf("find a free port: %w", lastErr)
+}
+
+// tryPort listens and stops listening while no child of this process is between fork and exec: such a child holds a copy
+// of the socket, and the port would stay taken for the server that is promised it.
+func tryPort(port int) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	listener, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return err
+	}
+	return listener.Close()
 }
 
 func portOr(port int) (int, error) {
