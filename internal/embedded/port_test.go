@@ -1,0 +1,42 @@
+package embedded
+
+import (
+	"net"
+	"os/exec"
+	"sync"
+	"testing"
+)
+
+// A child between fork and exec holds a copy of every socket of its parent: a port tried at that moment stays taken
+// after its listener is closed, and the server that was promised it cannot start.
+func TestFreePort_IsFreeWhileProcessesStart(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	var starters sync.WaitGroup
+	for range 4 {
+		starters.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("/bin/true").Run()
+				}
+			}
+		})
+	}
+	for range 2000 {
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := net.Listen("tcp", loopback(port))
+		if err != nil {
+			t.Errorf("a port found free: %v", err)
+			break
+		}
+		_ = listener.Close()
+	}
+	close(stop)
+	starters.Wait()
+}
