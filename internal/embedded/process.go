@@ -155,6 +155,9 @@ func (p *Process) signalTree(sig syscall.Signal) error {
 			errs = append(errs, err)
 		}
 	}
+	if sig == syscall.SIGSTOP {
+		AwaitStopped(pids...)
+	}
 	if sig == syscall.SIGKILL {
 		waitGone(pids) // a backend that lives on would keep the shared memory, and the next start would refuse
 	}

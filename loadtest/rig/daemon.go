@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hubstate/hubstate/internal/embedded"
 )
 
 // daemon is one of the product's binaries as a child process: always the same command, admin address and log file.
@@ -180,7 +182,13 @@ func (d *daemon) Terminate(ctx context.Context) error {
 }
 
 // Pause implements Component.
-func (d *daemon) Pause() error { return d.signal(syscall.SIGSTOP) }
+func (d *daemon) Pause() error {
+	if err := d.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	embedded.AwaitStopped(d.PID())
+	return nil
+}
 
 // Resume implements Component.
 func (d *daemon) Resume() error { return d.signal(syscall.SIGCONT) }
