@@ -298,7 +298,7 @@ func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error
 	w.two.QueuedQueries = w.two.QueuedQueries[:0]
 	b.fresh.queueInsert(&w.two)
 	b.rows.queueUpdate(&w.two)
-	if err := w.txn.Queue(&w.two); err != nil {
+	if err := w.txn.Write(ctx, conn, &w.two); err != nil {
 		return err
 	}
 	b.gaps.queue(&w.two)

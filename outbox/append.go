@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,8 +14,8 @@ import (
 // only one that appends to it (O1).
 const LockClass int32 = 1868723576
 
-// Txn is the appending half of one database transaction: Begin, then Append for each message, then Queue. It is the only
-// way to append. Not safe for concurrent use; reuse one with its Begin method to keep its buffers.
+// Txn is the appending half of one database transaction: Begin, then Append for each message, then Queue or Write. It is
+// the only way to append. Not safe for concurrent use; reuse one with its Begin method to keep its buffers.
 //
 // Why the lock (O1): a position is taken at INSERT and seen at COMMIT. Without it, writer A takes position 7 and stays
 // open, writer B takes 8 and commits, a reader passes 8 and never sees 7. With the lock taken before the first nextval,
@@ -27,6 +26,7 @@ type Txn struct {
 	createdAt time.Time
 	epoch     int64
 	rows      columns
+	copy      []byte // of Write
 }
 
 // columns are the arrays of one INSERT … SELECT FROM unnest.
@@ -116,7 +116,7 @@ func (t *Txn) Queue(b *pgx.Batch) error {
 		return nil
 	}
 	if t.createdAt.IsZero() {
-		return errors.New("append messages: the batch given to Begin has not run")
+		return errNotBegun
 	}
 	c := &t.rows
 	if !c.mixed {

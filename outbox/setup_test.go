@@ -127,7 +127,7 @@ func appendAll(ctx context.Context, conn *pgx.Conn, buckets int, messages []*Mes
 				return err
 			}
 		}
-		if err := txn.Queue(second); err != nil {
+		if err := txn.Write(ctx, tx.Conn(), second); err != nil {
 			return err
 		}
 		return tx.SendBatch(ctx, second).Close()
