@@ -6,7 +6,6 @@ import (
 
 	"github.com/hubstate/hubstate/devicestate"
 	"github.com/hubstate/hubstate/outbox"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // batch is a list of messages on its way through one transaction: grouped by stream, decided, and turned into the
@@ -20,7 +19,10 @@ type batch struct {
 	decisions []devicestate.Decision // of reports, one each
 	place     []int32                // of each item in reports; -1 when it belongs to no stream
 	devices   []string               // of streams
-	names     streamNames
+	remembers known
+	asked     []int32     // streams whose rows are read
+	names     streamNames // of asked
+	moved     []int32     // streams whose rows get a new version, in the order of rows
 
 	counts  [devicestate.Quarantined + 1]int64
 	payload []byte // all event values of the batch
@@ -41,15 +43,15 @@ type stream struct {
 	policy       *devicestate.StreamPolicy
 	first, count int
 	stored       devicestate.State
-	tid          pgtype.TID
-	known        bool // stored was read, at tid
+	xmin         uint32 // the transaction that wrote stored
+	known        bool   // stored was read or remembered
 }
 
 // streamNames are the parameters that read the stored rows.
 type streamNames struct{ devices, streams column[text] }
 
 func newBatch() *batch {
-	return &batch{index: map[streamKey]int32{}, source: map[string]string{}}
+	return &batch{index: map[streamKey]int32{}, source: map[string]string{}, remembers: known{}}
 }
 
 // group sorts items by stream. The reports of a stream stay in order of arrival.
@@ -58,7 +60,6 @@ func (b *batch) group(items []item) {
 	clear(b.index)
 	clear(b.reports)
 	b.streams, b.place, b.devices = b.streams[:0], b.place[:0], b.devices[:0]
-	b.names.devices, b.names.streams = b.names.devices[:0], b.names.streams[:0]
 	reports := 0
 	for i := range items {
 		at := int32(-1)
@@ -70,6 +71,21 @@ func (b *batch) group(items []item) {
 		b.place = append(b.place, at)
 	}
 	b.spread(reports)
+	b.recall()
+}
+
+// recall takes what is remembered of the streams; the others are to be read.
+func (b *batch) recall() {
+	b.asked, b.names.devices, b.names.streams = b.asked[:0], b.names.devices[:0], b.names.streams[:0]
+	for i := range b.streams {
+		s := &b.streams[i]
+		if b.remembers.recall(s) {
+			continue
+		}
+		b.asked = append(b.asked, int32(i))
+		b.names.devices = append(b.names.devices, text(s.device))
+		b.names.streams = append(b.names.streams, text(s.stream))
+	}
 }
 
 func (b *batch) streamOf(it *item) int32 {
@@ -80,8 +96,6 @@ func (b *batch) streamOf(it *item) int32 {
 		b.index[key] = at
 		b.streams = append(b.streams, stream{streamKey: key, policy: it.policy})
 		b.devices = append(b.devices, key.device)
-		b.names.devices = append(b.names.devices, text(key.device))
-		b.names.streams = append(b.names.streams, text(key.stream))
 	}
 	return at
 }
@@ -185,8 +199,9 @@ func (b *batch) build(txn *outbox.Txn, ids *messageIDs, buckets int) error {
 	b.gaps.reset()
 	b.fills.reset()
 	b.rejects.reset()
+	b.moved = b.moved[:0]
 	for i := range b.streams {
-		b.buildState(&b.streams[i], buckets)
+		b.buildState(int32(i), buckets)
 	}
 	b.payload = b.payload[:0]
 	for i := range b.items {
@@ -197,19 +212,32 @@ func (b *batch) build(txn *outbox.Txn, ids *messageIDs, buckets int) error {
 	return nil
 }
 
-func (b *batch) buildState(s *stream, buckets int) {
-	for i := s.first + s.count - 1; i >= s.first; i-- {
-		d := &b.decisions[i]
-		switch {
-		case !d.Changed:
-			continue
-		case s.known:
-			b.rows.addKnown(s.streamKey, s.tid, &d.State)
-		default:
-			b.fresh.addNew(s.streamKey, outbox.Bucket(s.device, buckets), &d.State)
-		}
-		return
+// buildState adds the row of a stream. One that is known is written even when nothing of it moved: the write is also what
+// finds out that a remembered row is not the stored one.
+func (b *batch) buildState(i int32, buckets int) {
+	s := &b.streams[i]
+	state := b.newest(s)
+	switch {
+	case s.known:
+		b.moved = append(b.moved, i)
+		b.rows.addKnown(s.streamKey, s.xmin, state)
+	case state != nil:
+		b.fresh.addNew(s.streamKey, outbox.Bucket(s.device, buckets), state)
 	}
+}
+
+// newest is what the batch leaves of a stream: the state of the last decision that changed it, else the stored one; nil
+// when there is neither.
+func (b *batch) newest(s *stream) *devicestate.State {
+	for i := s.first + s.count - 1; i >= s.first; i-- {
+		if d := &b.decisions[i]; d.Changed {
+			return &d.State
+		}
+	}
+	if s.known {
+		return &s.stored
+	}
+	return nil
 }
 
 func (b *batch) buildItem(i int, txn *outbox.Txn, ids *messageIDs) error {

@@ -13,6 +13,7 @@
 //	queue       bounded by count and bytes; a refusal ends the connection (generation)
 //	tail        recognises copies of what was committed and perhaps not acknowledged
 //	batch       groups by stream, decides (devicestate.Fold), makes the rows of all statements
+//	known       rows the lane wrote last: checked when they are written, instead of read before
 //	writer      two round trips; retries; isolates a report that the database refuses
 //	acks        PUBACKs in order of arrival, one write a batch, behind them a ping that shortens the tail
 //

@@ -11,18 +11,20 @@ const (
 	lockLane = `SELECT /* ingest.lock_lane */ batch FROM ingest_lane WHERE lane = $1 AND term = $2 FOR NO KEY UPDATE`
 
 	// After the bucket locks, as its own statement: its snapshot sees everything that the last holder committed.
-	// Served by the primary key, one probe a stream. The content is not read: nothing is decided by it.
+	// Served by the primary key, one probe a stream. The content is not read: nothing is decided by it. Streams that the
+	// lane wrote last are not read again (known.go).
 	readStreams = `SELECT /* ingest.read_streams */ u.ord, d.hub_id, d.epoch, d.sequence, d.counter, d.boot, d.boot_started_at, d.boot_received_at,
   d.occurred_at, d.received_at, d.clock_suspect, d.retained, d.clock_skew_ms, d.state_hash, d.emitted_hash, d.emitted_at,
-  d.missed, d.late, d.duplicate, d.quarantined, d.reboot_pending, d.owed, d.ctid
+  d.missed, d.late, d.duplicate, d.quarantined, d.reboot_pending, d.owed, d.xmin
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (device_id, stream, ord)
 JOIN device_state d ON d.device_id = u.device_id AND d.stream = u.stream`
 
-	// One row a stream, the last of the batch. Under the bucket lock nobody else writes the row, so it is still where
-	// readStreams found it: no index is searched and, unlike with ON CONFLICT, no tuple lock is logged (5 µs a row instead
-	// of 9). Should somebody have written without the lock, fewer rows than given are found and the division by zero
-	// aborts before COMMIT; the next try reads again.
-	// An empty state means: the content did not move.
+	// One row a stream, the last of the batch. Under the bucket lock nobody else writes the row, so no conflict is to be
+	// resolved: unlike with ON CONFLICT, no tuple lock is logged. xmin, the transaction that wrote it, names the version
+	// that the batch was decided on. Should another one stand there, fewer rows than given are found and the division by
+	// zero aborts before COMMIT; the next try reads all rows again. Served by the primary key, and not by ctid: only an
+	// index scan prunes the page, without which no update stays HOT.
+	// An empty state means: the content did not move. The answer is the number of this transaction.
 	updateStreams = `WITH /* ingest.update_streams */ moved AS (
 UPDATE device_state d SET
  sequence = u.sequence, counter = u.counter, boot = u.boot, boot_started_at = u.boot_started, boot_received_at = u.boot_received,
@@ -35,9 +37,9 @@ FROM (SELECT unnest($1::text[]) AS device, unnest($2::text[]) AS stream, unnest(
  unnest($5::bigint[]) AS counter, unnest($6::bigint[]) AS boot, unnest($7::bigint[]) AS skew, unnest($8::timestamptz[]) AS boot_started,
  unnest($9::timestamptz[]) AS boot_received, unnest($10::timestamptz[]) AS occurred, unnest($11::timestamptz[]) AS received, unnest($12::timestamptz[]) AS emitted_at,
  unnest($13::bytea[]) AS state, unnest($14::bytea[]) AS hash, unnest($15::bytea[]) AS emitted, unnest($16::bigint[]) AS missed,
- unnest($17::bigint[]) AS late, unnest($18::bigint[]) AS duplicate, unnest($19::bigint[]) AS quarantined, unnest($20::tid[]) AS tid) AS u
-WHERE d.ctid = u.tid AND d.device_id = u.device AND d.stream = u.stream RETURNING 1)
-SELECT 1 / (count(*) = cardinality($20::tid[]))::int FROM moved`
+ unnest($17::bigint[]) AS late, unnest($18::bigint[]) AS duplicate, unnest($19::bigint[]) AS quarantined, unnest($20::xid[]) AS xmin) AS u
+WHERE d.device_id = u.device AND d.stream = u.stream AND d.xmin = u.xmin RETURNING 1)
+SELECT 1 / (count(*) = cardinality($20::xid[]))::int, pg_current_xact_id()::xid FROM moved`
 
 	// A stream's first row.
 	insertStreams = `INSERT /* ingest.insert_streams */ INTO device_state

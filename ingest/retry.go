@@ -51,11 +51,14 @@ func missingPartition(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "23514" && pg.ConstraintName == ""
 }
 
-// refusedData: the database refuses what a report contains; trying the same again changes nothing. A division by zero is
-// our own guard against rows that moved (updateStreams): reading again cures it.
+// movedRow: a row is not the version that the batch was decided on. The guard of updateStreams divides by zero; reading
+// again cures it.
+func movedRow(err error) bool { return sqlState(err) == "22012" }
+
+// refusedData: the database refuses what a report contains; trying the same again changes nothing.
 func refusedData(err error) bool {
 	code := sqlState(err)
-	return code != "22012" && (strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "54"))
+	return !movedRow(err) && (strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "54"))
 }
 
 // retryReason is a small set of words for the metric.
@@ -63,6 +66,8 @@ func retryReason(err error) string {
 	code := sqlState(err)
 	var network net.Error
 	switch {
+	case movedRow(err):
+		return "moved"
 	case code == "40001" || code == "40P01":
 		return "serialization"
 	case code == "55P03" || code == "57014" || code == "25P03":

@@ -14,8 +14,8 @@ import (
 // stateRows are the arrays of updateStreams or, for streams never seen, of insertStreams.
 type stateRows struct {
 	device, stream, hub                                      column[text]
-	bucket                                                   column[number]     // of new streams
-	tid                                                      column[pgtype.TID] // of known streams
+	bucket                                                   column[number]        // of new streams
+	xmin                                                     column[pgtype.Uint32] // of known streams
 	epoch, sequence, flags                                   column[number]
 	counter, boot, skew                                      column[pgtype.Int8]
 	bootStarted, bootReceived, occurred, received, emittedAt column[pgtype.Timestamptz]
@@ -35,7 +35,7 @@ const (
 func (c *stateRows) reset() {
 	clear(c.state)
 	*c = stateRows{
-		device: c.device[:0], stream: c.stream[:0], hub: c.hub[:0], bucket: c.bucket[:0], tid: c.tid[:0], epoch: c.epoch[:0],
+		device: c.device[:0], stream: c.stream[:0], hub: c.hub[:0], bucket: c.bucket[:0], xmin: c.xmin[:0], epoch: c.epoch[:0],
 		sequence: c.sequence[:0], flags: c.flags[:0], counter: c.counter[:0], boot: c.boot[:0], skew: c.skew[:0],
 		bootStarted: c.bootStarted[:0], bootReceived: c.bootReceived[:0], occurred: c.occurred[:0], received: c.received[:0],
 		emittedAt: c.emittedAt[:0], state: c.state[:0], hash: c.hash[:0], emitted: c.emitted[:0], missed: c.missed[:0],
@@ -51,9 +51,9 @@ func (c *stateRows) addNew(key streamKey, bucket int16, s *devicestate.State) {
 	c.add(key, s)
 }
 
-// addKnown adds the next version of the row at tid. Hub and epoch of a known stream are not a report's to change.
-func (c *stateRows) addKnown(key streamKey, tid pgtype.TID, s *devicestate.State) {
-	c.tid = append(c.tid, tid)
+// addKnown adds the version that follows the one that xmin wrote. Hub and epoch of a known stream are not a report's to change.
+func (c *stateRows) addKnown(key streamKey, xmin uint32, s *devicestate.State) {
+	c.xmin = append(c.xmin, pgtype.Uint32{Uint32: xmin, Valid: true})
 	c.add(key, s)
 }
 
@@ -104,11 +104,12 @@ func (c *stateRows) queueInsert(b *pgx.Batch) {
 	}
 }
 
-func (c *stateRows) queueUpdate(b *pgx.Batch) {
-	if len(c.tid) > 0 {
+// queueUpdate leaves the transaction's number in xid.
+func (c *stateRows) queueUpdate(b *pgx.Batch, xid *uint32) {
+	if len(c.xmin) > 0 {
 		b.Queue(updateStreams, c.device, c.stream, c.sequence, c.flags, c.counter, c.boot, c.skew, c.bootStarted, c.bootReceived,
 			c.occurred, c.received, c.emittedAt, c.state, c.hash, c.emitted, c.missed, c.late, c.duplicate, c.quarantined,
-			c.tid)
+			c.xmin).QueryRow(func(row pgx.Row) error { return row.Scan(nil, xid) })
 	}
 }
 
@@ -140,13 +141,13 @@ func (b *batch) scan(rows pgx.Rows) error {
 			return errTextFormat
 		}
 		at := r.int64() - 1
-		if at < 0 || at >= int64(len(b.streams)) {
-			return fmt.Errorf("read streams: row %d of %d", at, len(b.streams))
+		if at < 0 || at >= int64(len(b.asked)) {
+			return fmt.Errorf("read streams: row %d of %d", at, len(b.asked))
 		}
-		s := &b.streams[at]
+		s := &b.streams[b.asked[at]]
 		s.known = true
 		r.state(&s.stored)
-		s.tid = r.tid()
+		s.xmin = r.xid()
 		if r.bad {
 			return fmt.Errorf("read streams: a column has an unexpected size; is the schema of this version?")
 		}
@@ -200,12 +201,12 @@ func (r *rawRow) bool() bool {
 	return v != nil && v[0] == 1
 }
 
-func (r *rawRow) tid() pgtype.TID {
-	v := r.next(6)
+func (r *rawRow) xid() uint32 {
+	v := r.next(4)
 	if v == nil {
-		return pgtype.TID{}
+		return 0
 	}
-	return pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v), OffsetNumber: binary.BigEndian.Uint16(v[4:]), Valid: true}
+	return binary.BigEndian.Uint32(v)
 }
 
 // time: microseconds since 2000.

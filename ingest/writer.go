@@ -38,7 +38,8 @@ type writer struct {
 	txn    outbox.Txn
 	one    pgx.Batch
 	two    pgx.Batch
-	stored int64 // batch number in the lane's row, as the open transaction read it
+	stored int64  // batch number in the lane's row, as the open transaction read it
+	xid    uint32 // number of the last transaction that updated rows
 	tail   []byte
 	acks   acks
 	ids    messageIDs
@@ -188,6 +189,9 @@ func (w *writer) store(ctx context.Context, items []item) error {
 			err = w.ensurePartition(ctx)
 		case refusedData(err) && w.guilty < maxGuilty:
 			return w.isolate(ctx, items, err)
+		case movedRow(err) && try == 0:
+			w.metrics.retries.WithLabelValues(retryReason(err)).Inc()
+			continue // an operator or another writer was there; now everything is read
 		}
 		if err == nil {
 			continue
@@ -251,6 +255,7 @@ func (w *writer) attempt(ctx context.Context, items []item) error {
 		w.rollback(ctx, conn.Conn())
 	}
 	if err != nil {
+		w.batch.remembers.forget() // whatever has become of the rows
 		return err
 	}
 	w.at(stepAnswered)
@@ -267,7 +272,9 @@ func (w *writer) open(ctx context.Context, conn *pgx.Conn) (committed bool, err 
 	w.one.Queue(begin)
 	w.one.Queue(lockLane, w.lane.name, w.lane.term).QueryRow(w.scanLane)
 	w.txn.Begin(&w.one, w.buckets, w.batch.devices)
-	w.one.Queue(readStreams, w.batch.names.devices, w.batch.names.streams).Query(w.batch.scan)
+	if len(w.batch.asked) > 0 {
+		w.one.Queue(readStreams, w.batch.names.devices, w.batch.names.streams).Query(w.batch.scan)
+	}
 	if err := conn.SendBatch(ctx, &w.one).Close(); err != nil {
 		return false, fmt.Errorf("lock and read: %w", err)
 	}
@@ -297,7 +304,7 @@ func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error
 	}
 	w.two.QueuedQueries = w.two.QueuedQueries[:0]
 	b.fresh.queueInsert(&w.two)
-	b.rows.queueUpdate(&w.two)
+	b.rows.queueUpdate(&w.two, &w.xid)
 	if err := w.txn.Write(ctx, conn, &w.two); err != nil {
 		return err
 	}
@@ -315,6 +322,7 @@ func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error
 	if err := conn.SendBatch(ctx, &w.two).Close(); err != nil {
 		return fmt.Errorf("write and commit: %w", err)
 	}
+	b.remember(w.xid)
 	return nil
 }
 

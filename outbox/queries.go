@@ -23,8 +23,8 @@ SELECT unnest($1::smallint[]), unnest($2::uuid[]), unnest($3::text[]), unnest($4
 SELECT unnest($1::smallint[]), unnest($2::uuid[]), $3::text, unnest($4::text[]), $5::text, $6::smallint, unnest($7::text[]),
        unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::text[]), unnest($11::bytea[]), unnest($12::timestamptz[]), $13`
 
-	// The same for a large batch; position follows the order of the rows here too. COPY takes no comment.
-	copyMessages = `COPY outbox
+	// The same for a large batch; position follows the order of the rows here too.
+	copyMessages = `COPY /* outbox.copy */ outbox
 (bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, traceparent, correlation_id, causation_id, payload, occurred_at, created_at)
 FROM STDIN (FORMAT binary)`
 )
