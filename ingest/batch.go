@@ -220,7 +220,7 @@ func (b *batch) buildState(i int32, buckets int) {
 	switch {
 	case s.known:
 		b.moved = append(b.moved, i)
-		b.rows.addKnown(s.streamKey, s.xmin, state)
+		b.rows.addKnown(s.streamKey, s.xmin, &s.stored, state)
 	case state != nil:
 		b.fresh.addNew(s.streamKey, outbox.Bucket(s.device, buckets), state)
 	}

@@ -41,6 +41,18 @@ FROM (SELECT unnest($1::text[]) AS device, unnest($2::text[]) AS stream, unnest(
 WHERE d.device_id = u.device AND d.stream = u.stream AND d.xmin = u.xmin RETURNING 1)
 SELECT 1 / (count(*) = cardinality($20::xid[]))::int, pg_current_xact_id()::xid FROM moved`
 
+	// The same for the usual batch: no boot, mark or total moves. What stays as it is, is not sent.
+	updateSteady = `WITH /* ingest.update_steady */ moved AS (
+UPDATE device_state d SET
+ sequence = u.sequence, counter = u.counter, occurred_at = u.occurred, received_at = u.received, clock_skew_ms = u.skew,
+ state = CASE WHEN u.state = ''::bytea THEN d.state ELSE u.state END, state_hash = u.hash, emitted_hash = u.emitted,
+ emitted_at = u.emitted_at, updated_at = clock_timestamp()
+FROM (SELECT unnest($1::text[]) AS device, unnest($2::text[]) AS stream, unnest($3::bigint[]) AS sequence, unnest($4::bigint[]) AS counter,
+ unnest($5::bigint[]) AS skew, unnest($6::timestamptz[]) AS occurred, unnest($7::timestamptz[]) AS received, unnest($8::timestamptz[]) AS emitted_at,
+ unnest($9::bytea[]) AS state, unnest($10::bytea[]) AS hash, unnest($11::bytea[]) AS emitted, unnest($12::xid[]) AS xmin) AS u
+WHERE d.device_id = u.device AND d.stream = u.stream AND d.xmin = u.xmin RETURNING 1)
+SELECT 1 / (count(*) = cardinality($12::xid[]))::int, pg_current_xact_id()::xid FROM moved`
+
 	// A stream's first row.
 	insertStreams = `INSERT /* ingest.insert_streams */ INTO device_state
 (device_id, stream, bucket, hub_id, epoch, sequence, counter, boot, boot_started_at, boot_received_at, occurred_at, received_at,

@@ -22,6 +22,7 @@ type stateRows struct {
 	state, hash, emitted                                     column[blob]
 	missed, late, duplicate, quarantined                     column[number]
 	hashes                                                   []byte // backs hash and emitted
+	unsteady                                                 bool   // a column moves that updateSteady leaves as it is
 }
 
 // The booleans of a row, as they travel.
@@ -51,10 +52,18 @@ func (c *stateRows) addNew(key streamKey, bucket int16, s *devicestate.State) {
 	c.add(key, s)
 }
 
-// addKnown adds the version that follows the one that xmin wrote. Hub and epoch of a known stream are not a report's to change.
-func (c *stateRows) addKnown(key streamKey, xmin uint32, s *devicestate.State) {
+// addKnown adds the version that follows stored, which xmin wrote. Hub and epoch of a known stream are not a report's to
+// change.
+func (c *stateRows) addKnown(key streamKey, xmin uint32, stored, s *devicestate.State) {
 	c.xmin = append(c.xmin, pgtype.Uint32{Uint32: xmin, Valid: true})
+	c.unsteady = c.unsteady || !steady(stored, s)
 	c.add(key, s)
+}
+
+// steady: from a to b only counter, sequence, times and content move.
+func steady(a, b *devicestate.State) bool {
+	return a.Boot == b.Boot && a.BootStartedAt.Equal(b.BootStartedAt) && a.BootReceivedAt.Equal(b.BootReceivedAt) && flagsOf(a) == flagsOf(b) &&
+		a.Missed == b.Missed && a.Late == b.Late && a.Duplicate == b.Duplicate && a.Quarantined == b.Quarantined
 }
 
 func (c *stateRows) add(key streamKey, s *devicestate.State) {
@@ -106,10 +115,16 @@ func (c *stateRows) queueInsert(b *pgx.Batch) {
 
 // queueUpdate leaves the transaction's number in xid.
 func (c *stateRows) queueUpdate(b *pgx.Batch, xid *uint32) {
-	if len(c.xmin) > 0 {
+	answer := func(row pgx.Row) error { return row.Scan(nil, xid) }
+	switch {
+	case len(c.xmin) == 0:
+	case c.unsteady:
 		b.Queue(updateStreams, c.device, c.stream, c.sequence, c.flags, c.counter, c.boot, c.skew, c.bootStarted, c.bootReceived,
 			c.occurred, c.received, c.emittedAt, c.state, c.hash, c.emitted, c.missed, c.late, c.duplicate, c.quarantined,
-			c.xmin).QueryRow(func(row pgx.Row) error { return row.Scan(nil, xid) })
+			c.xmin).QueryRow(answer)
+	default:
+		b.Queue(updateSteady, c.device, c.stream, c.sequence, c.counter, c.skew, c.occurred, c.received, c.emittedAt,
+			c.state, c.hash, c.emitted, c.xmin).QueryRow(answer)
 	}
 }
 
