@@ -56,6 +56,10 @@ type Config struct {
 	Backlog    Backlog
 	BacklogAge time.Duration // with Backlog latest; default 1m
 
+	// Standby is the application_name of a streaming standby: only what it has flushed is published. Empty = do not wait.
+	// Role hubstate_relay needs the rights of pg_read_all_stats.
+	Standby string
+
 	RecordsPerSecond int // limit while catching up; 0 = none
 	BytesPerSecond   int // limit while catching up; 0 = none
 

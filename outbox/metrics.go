@@ -27,29 +27,33 @@ type metrics struct {
 	stalled      prometheus.Gauge
 	breakerState prometheus.Gauge
 	memory       prometheus.Gauge
+
+	standbyWaiting prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	r := registrar{reg}
 	m := &metrics{
-		owned:        r.gauge("outbox_buckets_owned", "Buckets this relay owns."),
-		published:    r.counter("outbox_published_total", "Rows acknowledged by Kafka."),
-		cursorRows:   r.counter("outbox_cursor_rows_total", "Published rows that a committed cursor covers."),
-		delay:        r.histogram("outbox_created_to_published_seconds", "From the row's created_at to Kafka's acknowledgement.", prometheus.ExponentialBucketsRange(0.001, 3600, 24)),
-		produce:      r.histogram("outbox_publish_seconds", "From submitting a group to its last acknowledgement.", prometheus.ExponentialBucketsRange(0.0005, 120, 20)),
-		retries:      r.counters("outbox_retries_total", "Groups that were not acknowledged, by kind of error and code.", "kind", "code"),
-		dead:         r.counters("outbox_dead_letters_total", "Rows moved to outbox_dead, by code.", "code"),
-		held:         r.counter("outbox_held_total", "Rows parked behind a dead row of their key."),
-		superseded:   r.counter("outbox_superseded_total", "Rows left out because a newer row of their stream stood in the backlog."),
-		resumed:      r.counter("outbox_resumed_total", "Rows found on the topic at claim that were not sent again."),
-		leasesLost:   r.counter("outbox_leases_lost_total", "Buckets lost to another owner without having been released."),
-		halted:       r.counter("outbox_halts_total", "Buckets halted because the database lost a past that was published."),
-		tailBehind:   r.counter("outbox_tail_behind_total", "Buckets whose topic ends before the cursor: the topic lost published records."),
-		oldest:       r.gauge("outbox_oldest_unpublished_seconds", "Age of the oldest unpublished row of the owned buckets; 0 when there is none."),
-		pending:      r.gauge("outbox_pending", "Unpublished rows of the owned buckets, counted up to 10000 a bucket."),
-		stalled:      r.gauge("outbox_partitions_stalled", "Kafka partitions whose outstanding group waits longer than 5s."),
-		breakerState: r.gauge("outbox_breakers_open", "Circuit breakers that are not closed: one per Kafka partition and one of the relay."),
-		memory:       r.gauge("outbox_buffered_bytes", "Bytes of rows read and not yet acknowledged."),
+		owned:          r.gauge("outbox_buckets_owned", "Buckets this relay owns."),
+		published:      r.counter("outbox_published_total", "Rows acknowledged by Kafka."),
+		cursorRows:     r.counter("outbox_cursor_rows_total", "Published rows that a committed cursor covers."),
+		delay:          r.histogram("outbox_created_to_published_seconds", "From the row's created_at to Kafka's acknowledgement.", prometheus.ExponentialBucketsRange(0.001, 3600, 24)),
+		produce:        r.histogram("outbox_publish_seconds", "From submitting a group to its last acknowledgement.", prometheus.ExponentialBucketsRange(0.0005, 120, 20)),
+		retries:        r.counters("outbox_retries_total", "Groups that were not acknowledged, by kind of error and code.", "kind", "code"),
+		dead:           r.counters("outbox_dead_letters_total", "Rows moved to outbox_dead, by code.", "code"),
+		held:           r.counter("outbox_held_total", "Rows parked behind a dead row of their key."),
+		superseded:     r.counter("outbox_superseded_total", "Rows left out because a newer row of their stream stood in the backlog."),
+		resumed:        r.counter("outbox_resumed_total", "Rows found on the topic at claim that were not sent again."),
+		leasesLost:     r.counter("outbox_leases_lost_total", "Buckets lost to another owner without having been released."),
+		halted:         r.counter("outbox_halts_total", "Buckets halted because the database lost a past that was published."),
+		tailBehind:     r.counter("outbox_tail_behind_total", "Buckets whose topic ends before the cursor: the topic lost published records."),
+		oldest:         r.gauge("outbox_oldest_unpublished_seconds", "Age of the oldest unpublished row of the owned buckets; 0 when there is none."),
+		pending:        r.gauge("outbox_pending", "Unpublished rows of the owned buckets, counted up to 10000 a bucket."),
+		stalled:        r.gauge("outbox_partitions_stalled", "Kafka partitions whose outstanding group waits longer than 5s."),
+		breakerState:   r.gauge("outbox_breakers_open", "Circuit breakers that are not closed: one per Kafka partition and one of the relay."),
+		standbyWaiting: r.gauge("outbox_standby_waiting", "Reads whose rows wait until the standby has flushed them."),
+
+		memory: r.gauge("outbox_buffered_bytes", "Bytes of rows read and not yet acknowledged."),
 	}
 	// Series that alerts watch start at 0: the first increase of a series that was not there is no increase.
 	for _, code := range []string{"MESSAGE_TOO_LARGE", "INVALID_RECORD", "OVERTAKEN", "UNKNOWN"} {

@@ -168,5 +168,12 @@ WHERE b.owner = $1`
 CROSS JOIN LATERAL (SELECT position FROM %s WHERE bucket = b.bucket AND position > b.cursor ORDER BY position LIMIT 1) r
 LIMIT 1`
 
+	// Covers every commit that a snapshot taken before can show.
+	logPosition = `SELECT /* outbox.log_position */ pg_current_wal_insert_lsn()::text`
+
+	// Positions of other sessions are NULL without the rights of pg_read_all_stats.
+	standbyFlushed = `SELECT /* outbox.standby_flushed */ count(*)::int, count(flush_lsn)::int, coalesce(bool_or(flush_lsn >= $2::text::pg_lsn), false)
+FROM pg_stat_replication WHERE application_name = $1`
+
 	lockOneBucket = `SELECT /* outbox.lock_one */ pg_advisory_xact_lock($1, $2)`
 )

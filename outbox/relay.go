@@ -219,6 +219,7 @@ func (r *Relay) startWorkers(ctx context.Context, loops *errgroup.Group, e *engi
 	pool := &windowPool{}
 	for range sweepers {
 		s := &sweeper{cfg: &r.cfg, link: r.link("sweep", 30*time.Second), render: newRenderer(&r.cfg), windows: pool, limits: r.limits, in: sweeps, out: swept}
+		s.barrier = barrier{standby: r.cfg.Standby, log: r.deps.Log, m: r.m}
 		loops.Go(func() error { return s.run(ctx) })
 	}
 	w := &cursorWriter{instance: r.instance, link: r.link("cursor write", 10*time.Second), in: jobs, out: written}

@@ -45,6 +45,7 @@ type sweeper struct {
 	render  *renderer
 	windows *windowPool
 	limits  func() (group, record int) // bytes: of a produce batch, of one record
+	barrier barrier
 	in      <-chan *sweepRequest
 	out     chan<- sweepResult
 }
@@ -58,6 +59,9 @@ func (s *sweeper) run(ctx context.Context) error {
 		case req := <-s.in:
 			res := sweepResult{request: req}
 			res.windows, res.err = s.sweep(ctx, req)
+			if len(res.windows) > 0 {
+				s.barrier.wait(ctx, &s.link)
+			}
 			select {
 			case s.out <- res:
 			case <-ctx.Done():
@@ -81,7 +85,7 @@ func (s *sweeper) sweep(ctx context.Context, req *sweepRequest) ([]*window, erro
 		if err := rows.Err(); err != nil {
 			return fmt.Errorf("sweep outbox: %w", err)
 		}
-		return nil
+		return s.barrier.mark(ctx, conn)
 	})
 	if err != nil {
 		b.discard()

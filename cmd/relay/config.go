@@ -68,6 +68,7 @@ type Engine struct {
 	OnDead           string        `koanf:"on_dead" help:"continue: a device's later events flow past a dead one; hold: they wait for the decision"`
 	Backlog          string        `koanf:"backlog" help:"all: publish every event of a backlog; latest: only the newest per stream"`
 	BacklogAge       time.Duration `koanf:"backlog_age" help:"age of the oldest event from which backlog: latest acts"`
+	Standby          string        `koanf:"standby" help:"publish only what the standby with this application_name has flushed; empty = do not wait"`
 	RecordsPerSecond int           `koanf:"records_per_second" help:"limit while catching up; 0 = none"`
 	BytesPerSecond   int           `koanf:"bytes_per_second" help:"limit while catching up; 0 = none"`
 }
@@ -167,7 +168,7 @@ func (c *config) engine(s schema.Settings) outbox.Config {
 	return outbox.Config{
 		Instance: e.Instance, Cell: s.Cell, Buckets: s.Buckets, Topic: s.Topic, TopicPartitions: s.TopicPartitions,
 		TTL: e.LeaseTTL, WindowRows: e.WindowRows, MemoryBytes: e.MemoryBytes, PollMin: e.PollMin, PollMax: e.PollMax,
-		HandOver: e.HandOver, OnDead: outbox.OnDead(e.OnDead), Backlog: outbox.Backlog(e.Backlog), BacklogAge: e.BacklogAge,
+		HandOver: e.HandOver, OnDead: outbox.OnDead(e.OnDead), Backlog: outbox.Backlog(e.Backlog), BacklogAge: e.BacklogAge, Standby: e.Standby,
 		RecordsPerSecond: e.RecordsPerSecond, BytesPerSecond: e.BytesPerSecond,
 	}
 }

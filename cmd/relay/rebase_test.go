@@ -32,13 +32,21 @@ func report(t *testing.T, conn *pgx.Conn, e event) {
 func published(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	eventually(t, 90*time.Second, func() error {
-		var waiting int
-		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox o JOIN outbox_bucket b USING (bucket) WHERE o.position > b.cursor AND b.halted IS NULL").Scan(&waiting)
-		if err == nil && waiting > 0 {
-			err = fmt.Errorf("%d rows wait", waiting)
+		if n := waiting(t, conn); n > 0 {
+			return fmt.Errorf("%d rows wait", n)
 		}
-		return err
+		return nil
 	})
+}
+
+// waiting counts the committed rows that are not behind their cursor.
+func waiting(t *testing.T, conn *pgx.Conn) (rows int) {
+	t.Helper()
+	err := conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox o JOIN outbox_bucket b USING (bucket) WHERE o.position > b.cursor AND b.halted IS NULL").Scan(&rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
 }
 
 // copyDatabase is a restored backup: a copy of the database as it is now, with the same system identifier and timeline.

@@ -356,7 +356,7 @@ func gated(t *testing.T, records []*kgo.Record) string {
 }
 
 // startRelay runs `relay run` until the returned function is called or the test ends.
-func startRelay(t *testing.T, url string, brokers []string) (stop func()) {
+func startRelay(t *testing.T, url string, brokers []string, flags ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -365,7 +365,7 @@ func startRelay(t *testing.T, url string, brokers []string) (stop func()) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetOut(t.Output())
 	root.SetErr(t.Output())
-	root.SetArgs([]string{"run", "--database-url", url, "--kafka-brokers", strings.Join(brokers, ","), "--instance", "r1", "--admin-addr", addr})
+	root.SetArgs(append([]string{"run", "--database-url", url, "--kafka-brokers", strings.Join(brokers, ","), "--instance", "r1", "--admin-addr", addr}, flags...))
 	go func() { // waited for by stop
 		ended <- root.ExecuteContext(ctx)
 	}()

@@ -30,6 +30,11 @@ func newCell(t *testing.T) *cell {
 	if os.Getenv("HUBSTATE_TEST_LONG") == "" {
 		t.Skip("starts two PostgreSQL servers: set HUBSTATE_TEST_LONG=1")
 	}
+	return startCell(t)
+}
+
+func startCell(t *testing.T) *cell {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "hubstate-restore-")
 	if err == nil {
 		err = os.Chmod(dir, 0o711) // PostgreSQL runs as another user when we are root and must be able to pass
@@ -88,7 +93,7 @@ func (c *cell) baseBackup(name string, standby bool) {
 	c.write(filepath.Join(cluster, "backup_label"), label)
 	if standby {
 		c.write(filepath.Join(cluster, "standby.signal"), "")
-		c.write(filepath.Join(cluster, "postgresql.auto.conf"), fmt.Sprintf("primary_conninfo = '%s'\n", c.url))
+		c.write(filepath.Join(cluster, "postgresql.auto.conf"), fmt.Sprintf("primary_conninfo = '%s&application_name=%s'\n", c.url, name))
 	}
 }
 
