@@ -79,6 +79,9 @@ func (b *bundle) rewind() {
 	if _, err := admin.Exec(b.t.Context(), `UPDATE outbox_bucket SET cursor = 0, cursor_message_id = NULL, cursor_at = NULL, published = 0, owner = NULL`); err != nil {
 		b.t.Fatal(err)
 	}
+	if _, err := admin.Exec(b.t.Context(), `DELETE FROM outbox_skipped`); err != nil {
+		b.t.Fatal(err)
+	}
 	b.topic = testenv.Topic(b.t, b.brokers, b.cfg.TopicPartitions)
 	b.cfg.Topic = b.topic
 }
