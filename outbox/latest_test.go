@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // checkExplained fails unless each device's first deliveries increase and every hole is named in ce_skipped of the event
@@ -94,11 +96,11 @@ func TestRelay_AnOwnerWithAnotherPolicyObeysRecordedSkips_O2(t *testing.T) {
 	b.fill(devices, events)
 	// An owner with the policy latest recorded its plan and died before it sent anything.
 	conn := b.connect("hubstate_relay")
+	cursors := make(map[int16]int64)
 	for bucket := range b.cfg.Buckets {
-		if _, err := conn.Exec(t.Context(), supersede, bucket, 0, 1<<40); err != nil {
-			t.Fatal(err)
-		}
+		cursors[int16(bucket)] = 0
 	}
+	must(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return planAll(t.Context(), tx, cursors, make(map[int16]*plan)) }))
 	b.start()
 	all := b.read(30*time.Second, reachedAll(devices, events))
 	_, skipped := checkExplained(t, all)

@@ -50,23 +50,14 @@ ORDER BY r.bucket, r.position`
 	// Holds the bucket's row, so that a plan is written by its owner or by nobody (O3).
 	ownBucket = `SELECT /* outbox.own_bucket */ cursor FROM outbox_bucket WHERE bucket = $1 AND owner = $2 AND term = $3 FOR UPDATE`
 
-	// The newest row of each stream in the backlog, without payloads, and what stands before it.
-	newestRows = `SELECT /* outbox.newest */ max(position) FROM outbox WHERE bucket = $1 AND position > $2 GROUP BY aggregate_id, stream ORDER BY 1`
+	// The same for all buckets that are planned together, in ascending order.
+	ownBuckets = `SELECT /* outbox.own_buckets */ b.bucket, b.cursor FROM unnest($1::smallint[], $2::bigint[]) AS w (bucket, term)
+JOIN outbox_bucket b ON b.bucket = w.bucket AND b.owner = $3 AND b.term = w.term ORDER BY b.bucket FOR UPDATE OF b`
 
-	// One range per stream and epoch: everything up to the newest row. What an earlier plan recorded is not recorded again.
-	supersede = `WITH /* outbox.supersede */ ranges AS (INSERT INTO outbox_skipped (bucket, aggregate_id, stream, epoch, from_sequence, to_sequence, reason, up_to)
-SELECT $1, g.aggregate_id, g.stream, g.epoch, g.from_sequence, g.to_sequence, 'superseded', $3
-FROM (
-    SELECT o.aggregate_id, o.stream, o.epoch, greatest(min(o.sequence), coalesce(max(s.to_sequence) + 1, 0)) AS from_sequence,
-           max(o.sequence) - CASE WHEN max(o.epoch) = max(max(o.epoch)) OVER (PARTITION BY o.aggregate_id, o.stream) THEN 1 ELSE 0 END AS to_sequence
-    FROM outbox o
-    LEFT JOIN (SELECT aggregate_id, stream, epoch, max(to_sequence) AS to_sequence FROM outbox_skipped WHERE bucket = $1 GROUP BY 1, 2, 3) s
-           ON s.aggregate_id = o.aggregate_id AND s.stream = o.stream AND s.epoch = o.epoch
-    WHERE o.bucket = $1 AND o.position > $2 AND o.position <= $3
-    GROUP BY o.aggregate_id, o.stream, o.epoch) g
-WHERE g.from_sequence <= g.to_sequence
-RETURNING to_sequence - from_sequence + 1 AS rows)
-SELECT coalesce(sum(rows), 0)::bigint FROM ranges`
+	// The whole backlog of some buckets by stream and epoch, without payloads: one pass, in parallel where the server can.
+	backlogGroups = `SELECT /* outbox.backlog_groups */ o.bucket, o.aggregate_id, o.stream, o.epoch, min(o.sequence), max(o.sequence), max(o.position)
+FROM unnest($1::smallint[], $2::bigint[]) AS w (bucket, after) JOIN outbox o ON o.bucket = w.bucket AND o.position > w.after
+GROUP BY 1, 2, 3, 4`
 
 	// The prefix that the broker acknowledged. Rows missing from RETURNING are lost leases.
 	advanceCursors = `UPDATE /* outbox.advance */ outbox_bucket b

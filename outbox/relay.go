@@ -222,7 +222,7 @@ func (r *Relay) startWorkers(ctx context.Context, loops *errgroup.Group, e *engi
 		s.barrier = barrier{standby: r.cfg.Standby, log: r.deps.Log, m: r.m}
 		loops.Go(func() error { return s.run(ctx) })
 	}
-	w := &cursorWriter{instance: r.instance, link: r.link("cursor write", 10*time.Second), in: jobs, out: written}
+	w := &cursorWriter{instance: r.instance, link: r.link("cursor write", 10*time.Second), plans: r.link("plan backlog", planTimeout), in: jobs, out: written}
 	loops.Go(func() error { return w.run(ctx) })
 	t := &tailReader{cfg: &r.cfg, link: r.link("tail check", tailTimeout), client: admin, in: tails, out: tailed}
 	loops.Go(func() error { return t.run(ctx) })

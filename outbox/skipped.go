@@ -46,6 +46,18 @@ func (x *skipIndex) contains(k streamKey, sequence int64) bool {
 	return slices.ContainsFunc(x.ranges[k], func(s skip) bool { return s.from <= sequence && sequence <= s.to })
 }
 
+// end is the last sequence of the stream that was recorded; 0 when none was.
+func (x *skipIndex) end(k streamKey) int64 {
+	if x.empty() {
+		return 0
+	}
+	var end int64
+	for _, s := range x.ranges[k] {
+		end = max(end, s.to)
+	}
+	return end
+}
+
 // with returns an index that also holds s.
 func (x *skipIndex) with(k streamKey, s skip) *skipIndex {
 	next := x.clone()

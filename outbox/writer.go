@@ -65,12 +65,14 @@ type parkedRow struct {
 type cursorWriter struct {
 	instance string
 	link     link
+	plans    link // plans look at the whole backlog: they may take longer than any other write
 	in       <-chan []bucketWrite
 	out      chan<- writeResult
 }
 
 func (w *cursorWriter) run(ctx context.Context) error {
 	defer w.link.close()
+	defer w.plans.close()
 	for {
 		select {
 		case <-ctx.Done():
@@ -99,6 +101,9 @@ func (w *cursorWriter) write(ctx context.Context, writes []bucketWrite) writeRes
 		}
 		return nil
 	})
+	if res.err == nil {
+		res.err = w.makePlans(ctx, &res)
+	}
 	return res
 }
 
@@ -182,8 +187,6 @@ func (w *cursorWriter) one(ctx context.Context, conn *pgx.Conn, bw *bucketWrite,
 		return w.parkRows(ctx, conn, bw, res)
 	case bw.held != nil:
 		return w.writeHeld(ctx, conn, bw, res)
-	case bw.plan:
-		return w.makePlan(ctx, conn, bw, res)
 	case bw.halt != "":
 		tag, err = conn.Exec(ctx, haltBucket, bw.bucket, w.instance, bw.term, bw.halt)
 	case bw.release:

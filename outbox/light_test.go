@@ -1,0 +1,173 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// lightLoad commits single events, a thousand a second, and remembers when each commit was answered.
+type lightLoad struct {
+	b         *bundle
+	mu        sync.Mutex
+	committed map[string]time.Time
+}
+
+func (l *lightLoad) run(ctx context.Context, writers int) {
+	var wg sync.WaitGroup
+	for w := range writers {
+		conn := l.b.connect("hubstate_ingest")
+		wg.Go(func() {
+			tick := time.NewTicker(time.Duration(writers) * time.Millisecond)
+			defer tick.Stop()
+			for seq := int64(1); ; seq++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				device := fmt.Sprintf("w%d-%d", w, seq)
+				m := &Message{
+					AggregateType: "device", AggregateID: device, EventType: "DeviceStateChanged", SchemaVersion: 1, Stream: "state",
+					Epoch: 1, Sequence: 1, Source: "/hubs/h1", Payload: benchPayload(device, seq),
+				}
+				copy(m.ID[:], fmt.Sprintf("%02d%014d", w, seq))
+				if err := appendAll(ctx, conn, l.b.cfg.Buckets, []*Message{m}); err != nil {
+					return
+				}
+				l.mu.Lock()
+				l.committed[device] = time.Now()
+				l.mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkRelayLightLoad is commit → seen by a consumer at 1,000 single-row commits a second for ten seconds, from the
+// moment a relay owns its buckets: the first two seconds count for themselves too.
+func BenchmarkRelayLightLoad(tb *testing.B) {
+	b := setup(tb)
+	r := b.start(func(c *Config) { c.TTL, c.Renew, c.Margin = 0, 0, 0 })
+	eventually(tb, "ready", 30*time.Second, func() bool { return r.Ready() == nil && b.owned() == b.cfg.Buckets })
+	load := &lightLoad{b: b, committed: make(map[string]time.Time)}
+	watch, stopWatching := context.WithCancel(tb.Context())
+	seen := b.seenAt(watch)
+	working, stop := context.WithTimeout(tb.Context(), 10*time.Second)
+	defer stop()
+	began := time.Now()
+	load.run(working, 4)
+	time.Sleep(500 * time.Millisecond) // the last ones arrive
+	stopWatching()
+	var all, first []time.Duration
+	for device, at := range <-seen {
+		committed, ok := load.committed[device]
+		if !ok {
+			continue
+		}
+		all = append(all, at.Sub(committed))
+		if committed.Sub(began) < 2*time.Second {
+			first = append(first, at.Sub(committed))
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(first)
+	report := func(name string, d []time.Duration, percent int) {
+		tb.ReportMetric(float64(d[len(d)*percent/100].Microseconds())/1000, name)
+	}
+	if len(all) < 1000 {
+		tb.Fatalf("only %d events were seen", len(all))
+	}
+	report("p50-ms", all, 50)
+	report("p99-ms", all, 99)
+	report("first-2s-p50-ms", first, 50)
+	report("first-2s-p99-ms", first, 99)
+	tb.ReportMetric(float64(len(all))/10, "events/s")
+}
+
+// seenAt consumes the topic until ctx ends and delivers when each device was seen first.
+func (b *bundle) seenAt(ctx context.Context) <-chan map[string]time.Time {
+	out := make(chan map[string]time.Time, 1)
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.ConsumeTopics(b.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	client.PollFetches(withTimeout(b.t, time.Second)) // its connections and offsets are there
+	go func() {
+		defer client.Close()
+		seen := make(map[string]time.Time)
+		for ctx.Err() == nil {
+			fetches := client.PollFetches(ctx)
+			now := time.Now()
+			fetches.EachRecord(func(r *kgo.Record) { seen[string(r.Key)] = now })
+		}
+		out <- seen
+	}()
+	return out
+}
+
+func withTimeout(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// BenchmarkRelayIdle is what two relays and their sessions cost while nothing happens, in percent of a core.
+func BenchmarkRelayIdle(tb *testing.B) {
+	b := setup(tb)
+	b.cfg.TTL, b.cfg.Renew, b.cfg.Margin = 0, 0, 0 // the defaults
+	pids := []int{b.startChild("one").cmd.Process.Pid, b.startChild("two").cmd.Process.Pid}
+	eventually(tb, "shared", time.Minute, func() bool {
+		return b.ownedBy("one") == b.cfg.Buckets/2 && b.ownedBy("two") == b.cfg.Buckets/2
+	})
+	time.Sleep(2 * time.Second)
+	const span = 20 * time.Second
+	relays, sessions := cpuOf(tb, pids...), cpuOf(tb, b.sessions()...)
+	time.Sleep(span)
+	percent := func(now, before time.Duration) float64 { return 100 * float64(now-before) / float64(span) }
+	tb.ReportMetric(percent(cpuOf(tb, pids...), relays), "relays-%core")
+	tb.ReportMetric(percent(cpuOf(tb, b.sessions()...), sessions), "postgres-%core")
+}
+
+// sessions are the server processes of this database.
+func (b *bundle) sessions() (pids []int) {
+	b.t.Helper()
+	rows, err := b.conn.Query(b.t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database()`)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var pid int
+		if err := rows.Scan(&pid); err != nil {
+			b.t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// cpuOf is the processor time of processes so far (proc(5), utime and stime, in ticks of 10 ms).
+func cpuOf(t testing.TB, pids ...int) (sum time.Duration) {
+	t.Helper()
+	for _, pid := range pids {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			t.Skip(err)
+		}
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		for _, f := range fields[11:13] {
+			ticks, _ := strconv.Atoi(string(f))
+			sum += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return sum
+}
