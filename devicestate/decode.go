@@ -1,7 +1,7 @@
 package devicestate
 
 import (
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -39,19 +39,20 @@ func (d *Decoder) Decode(value []byte) (Event, error) {
 		return Event{}, err
 	}
 	f := fields{doc: &d.doc}
+	f.locate()
 	e := Event{
-		MessageID:  f.uuid("message_id"),
-		Device:     f.str("device_id"),
-		Hub:        f.str("hub_id"),
-		Stream:     f.str("stream"),
-		Epoch:      f.required("epoch"),
-		Sequence:   f.required("sequence"),
-		OccurredAt: f.instant("occurred_at", true),
-		ReceivedAt: f.instant("received_at", false),
-		Counter:    f.number("counter"),
-		Boot:       f.number("boot"),
+		MessageID:  f.uuid(fieldMessageID),
+		Device:     f.str(fieldDevice),
+		Hub:        f.str(fieldHub),
+		Stream:     f.str(fieldStream),
+		Epoch:      f.required(fieldEpoch),
+		Sequence:   f.required(fieldSequence),
+		OccurredAt: f.instant(fieldOccurredAt, true),
+		ReceivedAt: f.instant(fieldReceivedAt, false),
+		Counter:    f.number(fieldCounter),
+		Boot:       f.number(fieldBoot),
 		Marks:      f.marks(),
-		State:      f.raw("state"),
+		State:      f.raw(fieldState),
 	}
 	f.totals(&e)
 	if f.err != nil {
@@ -60,46 +61,98 @@ func (d *Decoder) Decode(value []byte) (Event, error) {
 	return e, nil
 }
 
+// field is a known member of the top object.
+type field int
+
+const (
+	fieldMessageID field = iota
+	fieldDevice
+	fieldHub
+	fieldStream
+	fieldEpoch
+	fieldSequence
+	fieldOccurredAt
+	fieldReceivedAt
+	fieldCounter
+	fieldBoot
+	fieldMarks
+	fieldState
+	fieldTotals
+	fieldCount
+)
+
+var fieldNames = [fieldCount]string{
+	"message_id", "device_id", "hub_id", "stream", "epoch", "sequence", "occurred_at", "received_at", "counter", "boot", "marks", "state", "totals",
+}
+
+func (f field) String() string { return fieldNames[f] }
+
 // fields reads members of the top object and keeps the first error.
 type fields struct {
 	doc *document
+	at  [fieldCount]int32 // index of each known member's value; -1 = missing
 	err error
 }
 
-func (f *fields) fail(field, why string) {
-	if f.err == nil {
-		f.err = &DecodeError{field, why}
+// locate finds all known members in one walk.
+func (f *fields) locate() {
+	for i := range f.at {
+		f.at[i] = -1
+	}
+	if f.doc.values[0].kind != '{' {
+		return
+	}
+	for i := 1; i < int(f.doc.values[0].end); i = int(f.doc.values[i].end) {
+		if known := fieldOf(f.doc.rawKey(&f.doc.values[i])); known < fieldCount {
+			f.at[known] = int32(i)
+		}
 	}
 }
 
-func (f *fields) find(name string) int { return f.doc.find([]string{name}) }
+// fieldOf is fieldCount for a member that is not known.
+func fieldOf(key []byte) field {
+	for f, name := range &fieldNames {
+		if len(name) == len(key) && name == string(key) {
+			return field(f)
+		}
+	}
+	return fieldCount
+}
 
-func (f *fields) raw(name string) []byte {
+func (f *fields) fail(name, why string) {
+	if f.err == nil {
+		f.err = &DecodeError{name, why}
+	}
+}
+
+func (f *fields) find(name field) int { return int(f.at[name]) }
+
+func (f *fields) raw(name field) []byte {
 	i := f.find(name)
 	if i < 0 {
-		f.fail(name, "is missing")
+		f.fail(name.String(), "is missing")
 		return nil
 	}
 	return f.doc.text(i)
 }
 
-func (f *fields) str(name string) string {
+func (f *fields) str(name field) string {
 	s, ok := f.doc.str(f.find(name))
 	if !ok || s == "" {
-		f.fail(name, "must be a non-empty string")
+		f.fail(name.String(), "must be a non-empty string")
 	}
 	return s
 }
 
-func (f *fields) required(name string) int64 {
+func (f *fields) required(name field) int64 {
 	n := f.number(name)
 	if !n.OK || n.V < 1 {
-		f.fail(name, "must be a whole number of at least 1")
+		f.fail(name.String(), "must be a whole number of at least 1")
 	}
 	return n.V
 }
 
-func (f *fields) number(name string) Number { return f.numberAt(name, f.find(name)) }
+func (f *fields) number(name field) Number { return f.numberAt(name.String(), f.find(name)) }
 
 func (f *fields) numberAt(name string, i int) Number {
 	if i < 0 || f.doc.values[i].kind == 'n' {
@@ -113,7 +166,7 @@ func (f *fields) numberAt(name string, i int) Number {
 	return Some(v)
 }
 
-func (f *fields) instant(name string, optional bool) time.Time {
+func (f *fields) instant(name field, optional bool) time.Time {
 	i := f.find(name)
 	if optional && (i < 0 || f.doc.values[i].kind == 'n') {
 		return time.Time{}
@@ -121,22 +174,22 @@ func (f *fields) instant(name string, optional bool) time.Time {
 	s, _ := f.doc.str(i)
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		f.fail(name, "must be an RFC 3339 time")
+		f.fail(name.String(), "must be an RFC 3339 time")
 	}
 	return t
 }
 
-func (f *fields) uuid(name string) [16]byte {
+func (f *fields) uuid(name field) [16]byte {
 	id, err := ParseUUID(f.str(name))
 	if err != nil {
-		f.fail(name, err.Error())
+		f.fail(name.String(), err.Error())
 	}
 	return id
 }
 
 // marks ignores names it does not know: a newer writer may add some.
 func (f *fields) marks() Marks {
-	i := f.find("marks")
+	i := f.find(fieldMarks)
 	if i < 0 {
 		return 0
 	}
@@ -153,9 +206,11 @@ func (f *fields) marks() Marks {
 }
 
 func (f *fields) totals(e *Event) {
-	read := func(name string) int64 {
-		return f.numberAt("totals."+name, f.doc.find([]string{"totals", name})).V
+	totals := f.find(fieldTotals)
+	if totals < 0 || f.doc.values[totals].kind != '{' {
+		return
 	}
+	read := func(name string) int64 { return f.numberAt("totals."+name, f.doc.member(totals, name)).V }
 	e.Missed, e.Late, e.Duplicate, e.Rejected = read("missed"), read("late"), read("duplicate"), read("quarantined")
 }
 
@@ -163,10 +218,29 @@ func (f *fields) totals(e *Event) {
 func ParseUUID(s string) ([16]byte, error) {
 	var id [16]byte
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
-		return id, fmt.Errorf("must be a UUID")
+		return id, errUUID
 	}
-	if _, err := hex.Decode(id[:], []byte(s[:8]+s[9:13]+s[14:18]+s[19:23]+s[24:])); err != nil {
-		return id, fmt.Errorf("must be a UUID")
+	for n, i := range [len(id)]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+		high, low := unhex(s[i]), unhex(s[i+1])
+		if high|low > 15 {
+			return id, errUUID
+		}
+		id[n] = high<<4 | low
 	}
 	return id, nil
+}
+
+var errUUID = errors.New("must be a UUID")
+
+// unhex is above 15 for what is no hexadecimal digit.
+func unhex(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 0xff
 }

@@ -135,3 +135,19 @@ func FuzzDecodeEvent(f *testing.F) {
 		}
 	})
 }
+
+func TestParseUUID_TakesTheCanonicalTextOnly(t *testing.T) {
+	t.Parallel()
+	id, err := devicestate.ParseUUID("0190B2b6-7d5a-7cc0-8f7e-00000000001f")
+	if err != nil || id != [16]byte{0x01, 0x90, 0xb2, 0xb6, 0x7d, 0x5a, 0x7c, 0xc0, 0x8f, 0x7e, 0, 0, 0, 0, 0, 0x1f} {
+		t.Errorf("%x, %v", id, err)
+	}
+	for _, bad := range []string{
+		"", "0190b2b6-7d5a-7cc0-8f7e-00000000001", "0190b2b67d5a7cc08f7e00000000001f----", "0190b2b6-7d5a-7cc0-8f7e-00000000001g",
+		"-190b2b6-7d5a-7cc0-8f7e-00000000001f", "0190b2b6-7d5a-7cc0-8f7e-0000000000-f", "0190b2b6 7d5a-7cc0-8f7e-00000000001f",
+	} {
+		if id, err := devicestate.ParseUUID(bad); err == nil {
+			t.Errorf("%q is taken for %x", bad, id)
+		}
+	}
+}

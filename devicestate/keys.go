@@ -3,45 +3,79 @@ package devicestate
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"unicode"
 )
 
-// smallObject is how many members are compared pair by pair; above it a map is cheaper.
-const smallObject = 12
+// smallObject is how many members are compared by hash, pair by pair; above it a map is cheaper.
+const smallObject = 48
 
 // checkKeys refuses an object in which a key stands twice, also in another case or escaped: PostgreSQL keeps the last,
 // Go's decoder folds case, others keep the first, so two readers would see two truths.
 func (s *scanner) checkKeys(object int) *Reject {
 	values := s.doc.values
-	var small [smallObject][]byte
-	keys := small[:0]
+	var small [smallObject]struct{ hash, member uint32 }
+	n := 0
 	for i := object + 1; i < len(values); i = int(values[i].end) {
-		keys = append(keys, s.doc.rawKey(&values[i]))
-	}
-	if len(keys) > smallObject {
-		return s.checkManyKeys(keys)
-	}
-	for i, k := range keys {
-		for _, other := range keys[:i] {
-			if bytes.EqualFold(k, other) {
+		if n == smallObject {
+			return s.checkManyKeys(object)
+		}
+		key := s.doc.rawKey(&values[i])
+		hash := foldedHash(key)
+		for _, other := range small[:n] {
+			if other.hash == hash && bytes.EqualFold(key, s.doc.rawKey(&values[other.member])) {
 				return s.duplicateKey()
 			}
 		}
+		small[n].hash, small[n].member = hash, uint32(i)
+		n++
 	}
 	return nil
 }
 
-func (s *scanner) checkManyKeys(keys [][]byte) *Reject {
-	seen := make(map[string]struct{}, len(keys))
-	for _, k := range keys {
-		folded := strings.Map(foldRune, string(k))
+func (s *scanner) checkManyKeys(object int) *Reject {
+	values := s.doc.values
+	seen := make(map[string]struct{})
+	for i := object + 1; i < len(values); i = int(values[i].end) {
+		folded := strings.Map(foldRune, string(s.doc.rawKey(&values[i])))
 		if _, ok := seen[folded]; ok {
 			return s.duplicateKey()
 		}
 		seen[folded] = struct{}{}
 	}
 	return nil
+}
+
+// foldedHash is the same for all keys that bytes.EqualFold takes for equal (FNV-1a over the folded key). An ASCII letter
+// folds to upper case, which is the smallest of its kind.
+func foldedHash(key []byte) uint32 {
+	const offset, prime = 2166136261, 16777619
+	h := uint32(offset)
+	for _, c := range key {
+		if c >= 0x80 {
+			return foldedHash([]byte(asciiOnly(strings.Map(foldRune, string(key)))))
+		}
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		h = (h ^ uint32(c)) * prime
+	}
+	return h
+}
+
+// asciiOnly spells other runes as numbers.
+func asciiOnly(s string) string {
+	b := make([]byte, 0, len(s))
+	for _, r := range s {
+		if r < 0x80 {
+			b = append(b, byte(r))
+			continue
+		}
+		b = append(b, '\\')
+		b = strconv.AppendInt(b, int64(r), 10)
+	}
+	return string(b)
 }
 
 func (s *scanner) duplicateKey() *Reject {
