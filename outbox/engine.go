@@ -27,6 +27,7 @@ type engine struct {
 	limiter  *Limiter
 
 	buckets map[int16]*bucketState
+	sorted  []*bucketState // of buckets; nil = to be made
 	flows   map[int32]*flow
 	relay   Breaker // opened by errors that no partition can escape
 	memory  int64
@@ -36,6 +37,8 @@ type engine struct {
 	nextPoll time.Time
 	sweepAt  time.Time // no sweep before: the last one failed
 	idle     time.Duration
+	pacedAt  time.Time
+	rate     float64 // rows a second, smoothed
 
 	unchecked []claim
 	checking  bool
@@ -332,11 +335,16 @@ func (e *engine) observe(now time.Time) {
 	e.m.memory.Set(float64(e.memory))
 }
 
+// bucketsSorted is made again after a bucket came or went; not to be changed by the caller.
 func (e *engine) bucketsSorted() []*bucketState {
+	if e.sorted != nil {
+		return e.sorted
+	}
 	list := make([]*bucketState, 0, len(e.buckets))
 	for _, b := range e.buckets {
 		list = append(list, b)
 	}
 	slices.SortFunc(list, func(a, b *bucketState) int { return int(a.id) - int(b.id) })
+	e.sorted = list
 	return list
 }

@@ -45,7 +45,7 @@ func (e *engine) giveBack(id int16, term int64) {
 
 func (e *engine) adopt(c claim) {
 	b := &bucketState{id: c.bucket, term: c.term, cursor: c.cursor, acked: c.cursor, readTo: c.cursor, more: true}
-	e.buckets[c.bucket] = b
+	e.buckets[c.bucket], e.sorted = b, nil
 	p := Partition(c.bucket, e.cfg.TopicPartitions)
 	f := e.flows[p]
 	if f == nil {
@@ -67,6 +67,7 @@ func (e *engine) lose(b *bucketState, why string) {
 func (e *engine) remove(b *bucketState) {
 	e.memory -= b.forget()
 	delete(e.buckets, b.id)
+	e.sorted = nil
 	f := e.flows[Partition(b.id, e.cfg.TopicPartitions)]
 	f.buckets = slices.DeleteFunc(f.buckets, func(o *bucketState) bool { return o == b })
 	e.unchecked = slices.DeleteFunc(e.unchecked, func(c claim) bool { return c.bucket == b.id })

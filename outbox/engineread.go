@@ -143,16 +143,29 @@ func (e *engine) startPlans() {
 	}
 }
 
-// pace backs the poll off from PollMin to PollMax while nothing comes.
+// gatherMax bounds the pause under load.
+const gatherMax = 25 * time.Millisecond
+
+// pace backs the poll off from PollMin to PollMax while nothing comes. Under load it waits for more rows, up to gatherMax:
+// what a record costs here, at the broker and at every consumer depends on how many of its partition travel together (one
+// or two of them when 7,500 events a second are fetched every 5 ms, and twice the processor time of eight).
 func (e *engine) pace(rows int, now time.Time) {
-	if rows > 0 {
-		e.idle = e.cfg.PollMin
-		if next := now.Add(e.idle); next.Before(e.nextPoll) {
-			e.nextPoll = next
-		}
+	if rows == 0 {
+		e.idle = min(2*e.idle, e.cfg.PollMax)
 		return
 	}
-	e.idle = min(2*e.idle, e.cfg.PollMax)
+	e.idle = e.gather(rows, now)
+	if next := now.Add(e.idle); next.Before(e.nextPoll) {
+		e.nextPoll = next
+	}
+}
+
+// gather is 3 ms for each thousand rows a second that come, smoothed; a light load keeps PollMin.
+func (e *engine) gather(rows int, now time.Time) time.Duration {
+	since := max(now.Sub(e.pacedAt), time.Millisecond)
+	e.pacedAt = now
+	e.rate += (float64(rows)/since.Seconds() - e.rate) / 8
+	return max(e.cfg.PollMin, min(time.Duration(e.rate*float64(3*time.Microsecond)), gatherMax))
 }
 
 // passSkipped handles windows that are not published: recorded as skipped, parked behind a dead head, or too large.
