@@ -38,7 +38,8 @@ type engine struct {
 	sweepAt  time.Time // no sweep before: the last one failed
 	idle     time.Duration
 	pacedAt  time.Time
-	rate     float64 // rows a second, smoothed
+	rows     float64 // of a sweep, smoothed
+	span     float64 // seconds between sweeps, smoothed
 
 	unchecked []claim
 	checking  bool

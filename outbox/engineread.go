@@ -150,22 +150,26 @@ const gatherMax = 25 * time.Millisecond
 // what a record costs here, at the broker and at every consumer depends on how many of its partition travel together (one
 // or two of them when 7,500 events a second are fetched every 5 ms, and twice the processor time of eight).
 func (e *engine) pace(rows int, now time.Time) {
+	gather := e.gather(rows, now)
 	if rows == 0 {
 		e.idle = min(2*e.idle, e.cfg.PollMax)
 		return
 	}
-	e.idle = e.gather(rows, now)
+	e.idle = gather
 	if next := now.Add(e.idle); next.Before(e.nextPoll) {
 		e.nextPoll = next
 	}
 }
 
-// gather is 3 ms for each thousand rows a second that come, smoothed; a light load keeps PollMin.
+// gather is 3 ms for each thousand rows a second that come; a light load keeps PollMin. Rows and time are smoothed apart:
+// two sweeps that return together are not a rate.
 func (e *engine) gather(rows int, now time.Time) time.Duration {
-	since := max(now.Sub(e.pacedAt), time.Millisecond)
+	const weight = 1.0 / 16
+	e.rows += (float64(rows) - e.rows) * weight
+	e.span += (now.Sub(e.pacedAt).Seconds() - e.span) * weight
 	e.pacedAt = now
-	e.rate += (float64(rows)/since.Seconds() - e.rate) / 8
-	return max(e.cfg.PollMin, min(time.Duration(e.rate*float64(3*time.Microsecond)), gatherMax))
+	rate := e.rows / max(e.span, 1e-6)
+	return max(e.cfg.PollMin, min(time.Duration(rate*float64(3*time.Microsecond)), gatherMax))
 }
 
 // passSkipped handles windows that are not published: recorded as skipped, parked behind a dead head, or too large.

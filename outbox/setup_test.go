@@ -33,7 +33,7 @@ type bundle struct {
 	log     *slog.Logger
 	conn    *pgx.Conn // as the ingester
 	next    map[string]int64
-	cost    processorTime // of the last drain
+	cost    drainCost // of the last drain
 }
 
 // setup makes a bundle on a real Kafka, or on brokers when given.
