@@ -48,6 +48,10 @@ func ratios() []ratio {
 			metric: "reports/s", count: "200000x", meaning: "ingest's transaction, 2 writers : as many COPY streams (no goal; both cores are full)",
 		},
 		{
+			name: "ingest_vs_bare_subscriber", pkg: "./ingest", ours: "BenchmarkMQTT/ingest/sessions=2$", other: "BenchmarkMQTT/plain/sessions=2$",
+			metric: "messages/s", count: "200000x", goal: 0.6, meaning: "ingest over MQTT into PostgreSQL : a subscriber that only acknowledges, 2 sessions each",
+		},
+		{
 			name: "relay_vs_producer", pkg: "./outbox", ours: "BenchmarkRelayVsProducer$", count: "1x", goal: 0.8,
 			meaning: "relay drain : a bare idempotent producer of the same records",
 		},
@@ -112,7 +116,7 @@ func (r ratio) line(got result, slack float64) string {
 	if r.goal > 0 {
 		goal = fmt.Sprintf("goal ≥ %.2f", r.goal*slack)
 	}
-	return fmt.Sprintf("%-21s median %5.2f  range %.2f–%.2f  %s  %s", r.name, got.median, got.least, got.most, goal, r.meaning)
+	return fmt.Sprintf("%-25s median %5.2f  range %.2f–%.2f  %s  %s", r.name, got.median, got.least, got.most, goal, r.meaning)
 }
 
 // measure compiles the benchmarks once and runs them.
