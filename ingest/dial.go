@@ -19,6 +19,11 @@ const (
 	dialTimeout    = 10 * time.Second
 	connectTimeout = 20 * time.Second
 	keepAlive      = 30 * time.Second
+
+	// A PINGRESP comes behind everything that the broker has for us: megabytes in the buffers of both sockets, while the
+	// reader waits for room in the queue. Ten seconds were too few for a lane that its database holds up, and the
+	// reconnect had everything delivered again.
+	pingPatience = 30 * time.Second
 )
 
 // dial opens the network connection of one attempt: TCP, TLS or WebSocket. Files are read each time, so that renewed
@@ -109,7 +114,7 @@ func (s SessionConfig) clientOptions(clientID string) (*mqtt.ClientOptions, erro
 		SetClientID(clientID).SetUsername(user).SetPassword(password).
 		SetProtocolVersion(4).SetAutoReconnect(false).SetConnectRetry(false).
 		SetOrderMatters(true).SetAutoAckDisabled(true).
-		SetKeepAlive(keepAlive).SetPingTimeout(dialTimeout).SetConnectTimeout(connectTimeout).SetWriteTimeout(ackTimeout).
+		SetKeepAlive(keepAlive).SetPingTimeout(pingPatience).SetConnectTimeout(connectTimeout).SetWriteTimeout(ackTimeout).
 		SetStore(forgetful{})
 	return opts, nil
 }

@@ -31,7 +31,7 @@ func newMetrics(reg prometheus.Registerer, s *Service) *metrics {
 	m := &metrics{
 		received:      counterOf("ingest_received_total", "Messages that the broker delivered, redelivered copies included."),
 		abandoned:     counterOf("ingest_abandoned_total", "Received messages given up with their connection: the broker delivers them again."),
-		refused:       counterOf("ingest_refused_total", "Messages refused because the queue was full; the connection was dropped and the broker delivers them again."),
+		refused:       counterOf("ingest_refused_total", "Abandoned messages that never got into the queue: it was full, or their connection was over."),
 		events:        counterOf("ingest_events_total", "Events appended to the outbox."),
 		gaps:          counterOf("ingest_gaps_total", "Ranges of device counters that never reached us."),
 		missed:        counterOf("ingest_missed_total", "Reports missing in those ranges."),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hubstate/hubstate/devicestate"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func queued(g *generation, n int) item {
@@ -76,6 +77,31 @@ func TestQueue_EndedConnectionsMessagesAreAbandonedExceptQoS0_N4(t *testing.T) {
 	}
 	if n, bytes := q.size(); n != 0 || bytes != 0 {
 		t.Errorf("%d items and %d bytes are left", n, bytes)
+	}
+}
+
+// A connection that ends leaves packets in its reader's buffer, which arrive after its end; each was received, so each must
+// be accounted for.
+func TestSession_WhatAnEndedConnectionStillReadsIsAbandoned_N4(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := &session{service: b.service, queue: newQueue(3, 1<<20), decoder: b.decoder}
+	g := newGeneration(1)
+	deliver := func(n int) {
+		s.receive(g, publish{topic: []byte("hubs/h/devices/d/state"), payload: []byte("{}"), size: 2, id: uint16(n), qos: 1})
+	}
+	for n := range 3 {
+		deliver(n)
+	}
+	g.end(errStopped)
+	for n := range 5 {
+		deliver(10 + n)
+	}
+	_, abandoned := s.queue.take(nil, 100, 1<<20)
+	m := b.service.metrics
+	m.abandoned.Add(float64(abandoned))
+	if received, given := testutil.ToFloat64(m.received), testutil.ToFloat64(m.abandoned); received != 8 || given != 8 {
+		t.Errorf("%v received, %v abandoned, want 8 and 8", received, given)
 	}
 }
 

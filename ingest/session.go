@@ -21,7 +21,7 @@ const (
 	reconnectMax  = 5 * time.Second
 	drainTimeout  = 2 * time.Second // for what the broker sent before it read our DISCONNECT
 	roomPoll      = 50 * time.Millisecond
-	putPatience   = 5 * time.Second  // less than dialTimeout, which is the patience for a PINGRESP
+	putPatience   = 5 * time.Second  // less than pingPatience
 	errorInterval = 30 * time.Second // the same failure is logged once in this time
 )
 
@@ -242,6 +242,7 @@ func (s *session) receive(g *generation, p publish) {
 	it := s.decoder.decode(g, p, now)
 	if !s.queue.put(&it, putPatience) {
 		s.service.metrics.refused.Inc()
+		s.service.metrics.abandoned.Inc() // what the connection still had in its buffer too
 		g.end(errQueueFull)
 	}
 }
