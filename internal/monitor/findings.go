@@ -61,7 +61,7 @@ func pipelineFindings(o *Overview) []Finding {
 	}
 	p := &o.Pipeline
 	if !p.View.OK {
-		add(Bad, p.View.Since, "the view's store does not answer: %s", p.View.Reason)
+		add(Bad, p.View.Since, "the view's store does not answer or take events: %s", p.View.Reason)
 	}
 	if !p.Kafka.OK {
 		add(Bad, p.Kafka.Since, "Kafka does not answer: %s", p.Kafka.Reason)

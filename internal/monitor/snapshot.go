@@ -109,7 +109,11 @@ func (s *screen) begin(ctx context.Context, now time.Time) Overview {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	next, err := s.view.Offsets(ctx)
-	s.noteView(err, now)
+	health := err
+	if health == nil {
+		health = s.view.Refused()
+	}
+	s.noteView(health, now)
 	o := Overview{Now: now.UTC()}
 	s.watched.mu.Lock()
 	if err == nil {
@@ -132,7 +136,7 @@ func (s *screen) noteView(err error, now time.Time) {
 	before := s.health.OK
 	s.health.set(explainRead(err), now)
 	if before && err != nil {
-		s.log.Warn("view store does not answer", "error", err)
+		s.log.Warn("view store does not answer or take events", "error", err)
 	}
 }
 

@@ -46,6 +46,7 @@ type View struct {
 	now      func() time.Time
 	instance string
 	calls    atomic.Uint64
+	refused  atomic.Pointer[error]
 }
 
 // NewView uses rdb. All keys of a topic share one hash tag, so that a Redis Cluster keeps them on one node.
@@ -91,6 +92,7 @@ func (v *View) Process(ctx context.Context, b *consumer.Batch, handle consumer.H
 		}
 	}
 	answer, err := v.apply.Run(ctx, v.rdb, []string{v.prefix}, v.arguments(b)...).StringSlice()
+	v.noteWrite(ctx, err)
 	if err != nil {
 		return fmt.Errorf("apply %d events to the view: %w", len(b.Deliveries), err)
 	}
@@ -108,6 +110,25 @@ func (v *View) Process(ctx context.Context, b *consumer.Batch, handle consumer.H
 		return err
 	}
 	b.Confirmed = offset
+	return nil
+}
+
+// noteWrite keeps why the last write was refused. A store without memory reads well and takes nothing; the consumer tries
+// again until it does.
+func (v *View) noteWrite(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		v.refused.Store(nil)
+	case ctx.Err() == nil:
+		v.refused.Store(&err)
+	}
+}
+
+// Refused is why the store did not take the last write of this process; nil when it did.
+func (v *View) Refused() error {
+	if err := v.refused.Load(); err != nil {
+		return fmt.Errorf("write to the view: %w", *err)
+	}
 	return nil
 }
 
