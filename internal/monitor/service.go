@@ -71,11 +71,12 @@ func New(cfg Config, out Outside) (*Service, error) {
 	if err := s.openRedis(); err != nil {
 		return nil, err
 	}
-	if err := s.openKafka(NewView(s.writer, cfg.KafkaTopic, expect)); err != nil {
+	written := NewView(s.writer, cfg.KafkaTopic, expect)
+	if err := s.openKafka(written); err != nil {
 		return nil, errors.Join(err, s.closeRedis())
 	}
 	s.screen = &screen{
-		view: NewView(s.reader, cfg.KafkaTopic, expect), watched: s.watched, metrics: s.metrics, percent: cfg.SilentPercent,
+		view: NewView(s.reader, cfg.KafkaTopic, expect), refused: written.Refused, watched: s.watched, metrics: s.metrics, percent: cfg.SilentPercent,
 		log: out.Log, minutes: map[int64][]Delay{}, listeners: map[chan message]struct{}{},
 	}
 	s.server = newServer(cfg, s.screen, out.Log)

@@ -27,6 +27,7 @@ const (
 // screen holds the newest overview and tells the open pages.
 type screen struct {
 	view    *View
+	refused func() error // why the consumer's last write was not taken
 	watched *watched
 	metrics *metrics
 	percent int
@@ -111,7 +112,7 @@ func (s *screen) begin(ctx context.Context, now time.Time) Overview {
 	next, err := s.view.Offsets(ctx)
 	health := err
 	if health == nil {
-		health = s.view.Refused()
+		health = s.refused()
 	}
 	s.noteView(health, now)
 	o := Overview{Now: now.UTC()}
