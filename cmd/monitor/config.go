@@ -19,7 +19,7 @@ type config struct {
 }
 
 func defaultConfig() config {
-	return config{Config: monitor.DefaultConfig(), AdminAddr: "127.0.0.1:9103", LogLevel: "info", LogFormat: "json"}
+	return config{Config: monitor.DefaultConfig(), AdminAddr: "127.0.0.1:9103", LogLevel: "info", LogFormat: "text"}
 }
 
 // load reads the configuration and refuses it with all its problems in one message.

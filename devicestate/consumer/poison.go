@@ -29,7 +29,7 @@ type PoisonError struct {
 }
 
 func (e *PoisonError) Error() string {
-	return fmt.Sprintf("record %s/%d@%d cannot be handled: %s: %v (hint: set a dead-letter topic, or move the group's offset past it)",
+	return fmt.Sprintf("record %s/%d@%d cannot be handled: %s: %v (hint: with a dead-letter topic it is copied there and the partition goes on)",
 		e.Topic, e.Partition, e.Offset, e.Reason, e.Err)
 }
 
