@@ -143,6 +143,9 @@ WHERE lane = $1 AND term = $2`
 
 	readFsync = `SELECT /* ingest.read_fsync */ current_setting('fsync')`
 
+	// A transaction that writes a record of a few bytes to the log and nothing else; nobody reads it.
+	probeCommit = `SELECT /* ingest.probe_commit */ pg_logical_emit_message(true, 'hubstate', '')`
+
 	readSettings = `SELECT /* ingest.read_settings */ buckets FROM hubstate_settings`
 
 	// Unpublished bytes, estimated: per bucket the rows above its cursor, counted to 500 and beyond that by how densely
