@@ -101,6 +101,11 @@ bench/compare: ## compare bin/bench.txt with BASE=file (benchstat)
 ratios: ## ours against others' in one run, median of five pairs; fails below a goal; ARGS='-only ingest -slack 0.8'
 	@go run ./internal/testenv/ratios $(ARGS)
 
+.PHONY: bench/peers
+bench/peers: build ## the relay, Debezium (through Maven) and watermill-sql on the same rows; JSON=1, ARGS='--rows 50000 …'
+	@cd loadtest/peers/watermill && go build -o ../../../bin/peer-watermill .
+	@bin/loadtest peers $(if $(JSON),--json) $(ARGS)
+
 .PHONY: load
 load: build ## a fleet against the pipeline, nothing lost, nothing reordered; SCENARIO=smoke, JSON=1, ARGS=…
 	@bin/loadtest run --scenario $(SCENARIO) $(if $(JSON),--json) $(ARGS)

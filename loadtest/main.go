@@ -6,7 +6,7 @@
 //	verify   the checks alone, from the ledger of an earlier run
 //	report   a page about a run
 //	compare  two runs side by side
-//	peers    the relay and Debezium on the same rows
+//	peers    the relay, Debezium and watermill-sql on the same rows
 //
 // Its oracle shares no deciding code with the product: see package oracle.
 package main

@@ -47,6 +47,8 @@ func borders() []border {
 		{"github.com/HdrHistogram/hdrhistogram-go", []string{"loadtest", "cmd/hub"}},
 		{"github.com/compose-spec/compose-go", []string{"internal/lint"}},
 		{"github.com/grafana/grafana-foundation-sdk", []string{"deploy/grafana", "internal/monitor"}},
+		{"github.com/ThreeDotsLabs", []string{"loadtest/peers/watermill"}}, // a peer, in a module of its own
+		{"github.com/IBM/sarama", []string{"loadtest/peers/watermill"}},
 		{"github.com/chromedp", nil},
 		{"pgregory.net/rapid", nil},
 	}

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/hubstate/hubstate/internal/embedded"
 )
@@ -81,6 +80,7 @@ tombstones.on.delete=false
 max.batch.size=8192
 max.queue.size=32768
 poll.interval.ms=5
+slot.retry.delay.ms=500
 transforms=outbox
 transforms.outbox.type=io.debezium.transforms.outbox.EventRouter
 transforms.outbox.table.field.event.id=message_id
@@ -91,14 +91,8 @@ transforms.outbox.route.topic.replacement=%s
 transforms.outbox.table.fields.additional.placement=event_type:header:ce_type,stream:header:ce_stream,epoch:header:ce_epoch,sequence:header:ce_sequence,source:header:ce_source,schema_version:header:ce_schemaversion
 `
 
-// connect is a running Connect worker.
-type connect struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
 // startConnect starts the worker; it is running, not yet streaming.
-func startConnect(jars, dir, database string, brokers []string, topic string) (*connect, error) {
+func startConnect(jars, dir, database string, brokers []string, topic string) (*child, error) {
 	u, err := url.Parse(database)
 	if err != nil {
 		return nil, fmt.Errorf("start Debezium: %w", err)
@@ -113,26 +107,10 @@ func startConnect(jars, dir, database string, brokers []string, topic string) (*
 	if err := os.WriteFile(connector, []byte(settings), 0o600); err != nil {
 		return nil, fmt.Errorf("start Debezium: %w", err)
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "debezium.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	c, err := startChild(filepath.Join(dir, Debezium+".log"), "java", "-Xms512m", "-Xmx1g", "-cp", filepath.Join(jars, "*"),
+		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector)
 	if err != nil {
 		return nil, fmt.Errorf("start Debezium: %w", err)
 	}
-	defer func() { _ = log.Close() }() // the child has its own
-	c := &connect{done: make(chan struct{})}
-	// Its end is stop's: a context would kill it before it has committed its offsets.
-	c.cmd = exec.CommandContext(context.Background(), "java", "-Xms512m", "-Xmx1g", "-cp", filepath.Join(jars, "*"), "org.apache.kafka.connect.cli.ConnectStandalone", worker, connector)
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start Debezium: %w", err)
-	}
-	// Ends with the child; stop waits for it.
-	go func() { _ = c.cmd.Wait(); close(c.done) }() // how it ended after SIGTERM says nothing
 	return c, nil
-}
-
-// stop lets the worker commit its offsets.
-func (c *connect) stop() {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	<-c.done
 }

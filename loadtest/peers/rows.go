@@ -13,62 +13,120 @@ import (
 // batchRows is how many rows one transaction appends: what ingest does under load.
 const batchRows = 1000
 
-// filler appends rows of many devices, each with a dense sequence, in arrival order.
-type filler struct {
-	conn     *pgx.Conn
-	buckets  int
-	devices  int
-	sequence []int64
+// row is one event.
+type row struct {
+	device   string
+	sequence int64
 }
 
+// filler appends rows of many devices, each with a dense sequence, in arrival order, to one table.
+type filler struct {
+	conn     *pgx.Conn
+	devices  int
+	sequence []int64
+	next     int   // device
+	total    int64 // rows so far
+	insert   func(ctx context.Context, rows []row) error
+}
+
+// newFiller prepares one that appends to the outbox.
 func newFiller(ctx context.Context, url string, devices int) (*filler, error) {
+	f, err := connectFiller(ctx, url, devices)
+	if err != nil {
+		return nil, err
+	}
+	var partitions, buckets int
+	if err := f.conn.QueryRow(ctx, sqlPartitionCount).Scan(&partitions, &buckets); err != nil {
+		return nil, fmt.Errorf("fill the outbox: %w", err)
+	}
+	f.insert = func(ctx context.Context, rows []row) error { return f.copyRows(ctx, rows, buckets) }
+	return f, nil
+}
+
+// newWatermillFiller prepares one that appends to watermill-sql's table.
+func newWatermillFiller(ctx context.Context, url string, devices int) (*filler, error) {
+	f, err := connectFiller(ctx, url, devices)
+	if err != nil {
+		return nil, err
+	}
+	f.insert = f.insertWatermill
+	return f, nil
+}
+
+func connectFiller(ctx context.Context, url string, devices int) (*filler, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("fill the outbox: %w", err)
 	}
-	f := &filler{conn: conn, devices: devices, sequence: make([]int64, devices)}
-	var partitions int
-	if err := conn.QueryRow(ctx, sqlPartitionCount).Scan(&partitions, &f.buckets); err != nil {
-		return nil, fmt.Errorf("fill the outbox: %w", err)
-	}
-	return f, nil
+	return &filler{conn: conn, devices: devices, sequence: make([]int64, devices)}, nil
 }
 
 // fill appends n rows, in transactions of batchRows.
 func (f *filler) fill(ctx context.Context, n int) error {
-	if _, err := f.conn.Exec(ctx, sqlEnsurePartition); err != nil {
-		return fmt.Errorf("fill the outbox: %w", err)
-	}
 	for done := 0; done < n; done += batchRows {
-		if err := f.batch(ctx, done, min(batchRows, n-done)); err != nil {
-			return fmt.Errorf("fill the outbox: %w", err)
+		if err := f.add(ctx, min(batchRows, n-done)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (f *filler) batch(ctx context.Context, from, n int) error {
-	rows, err := f.conn.Query(ctx, sqlReservePositions, n)
+// add appends n rows in one transaction.
+func (f *filler) add(ctx context.Context, n int) error {
+	rows := make([]row, n)
+	for i := range rows {
+		f.sequence[f.next]++
+		rows[i] = row{deviceName(f.next), f.sequence[f.next]}
+		f.next = (f.next + 1) % f.devices
+	}
+	if err := f.insert(ctx, rows); err != nil {
+		return fmt.Errorf("fill the outbox: %w", err)
+	}
+	f.total += int64(n)
+	return nil
+}
+
+// upcoming is the row that add appends next.
+func (f *filler) upcoming() row { return row{deviceName(f.next), f.sequence[f.next] + 1} }
+
+func deviceName(n int) string { return fmt.Sprintf("peer-%06d", n) }
+
+func (f *filler) copyRows(ctx context.Context, all []row, buckets int) error {
+	reserved, err := f.conn.Query(ctx, sqlReservePositions, len(all))
 	if err != nil {
 		return err
 	}
-	positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	positions, err := pgx.CollectRows(reserved, pgx.RowTo[int64])
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	columns := []string{"position", "bucket", "message_id", "aggregate_type", "aggregate_id", "event_type", "schema_version",
 		"stream", "epoch", "sequence", "source", "payload", "occurred_at", "created_at"}
-	_, err = f.conn.CopyFrom(ctx, pgx.Identifier{"outbox"}, columns, pgx.CopyFromSlice(n, func(i int) ([]any, error) {
-		d := (from + i) % f.devices
-		f.sequence[d]++
-		device := fmt.Sprintf("peer-%06d", d)
-		var id [16]byte
-		_, _ = rand.Read(id[:]) // never fails, says its documentation
-		return []any{positions[i], bucketOf(device, f.buckets), id, "device", device, "DeviceStateChanged", int16(1),
-			"state", int64(1), f.sequence[d], "/hubs/hub-1", payload(device, f.sequence[d]), now, now}, nil
+	_, err = f.conn.CopyFrom(ctx, pgx.Identifier{"outbox"}, columns, pgx.CopyFromSlice(len(all), func(i int) ([]any, error) {
+		r := all[i]
+		return []any{positions[i], bucketOf(r.device, buckets), newID(), "device", r.device, "DeviceStateChanged", int16(1),
+			"state", int64(1), r.sequence, "/hubs/hub-1", payload(r.device, r.sequence), now, now}, nil
 	}))
 	return err
+}
+
+// insertWatermill gives each message the headers that the others' records have.
+func (f *filler) insertWatermill(ctx context.Context, all []row) error {
+	ids, payloads, metadata := make([]string, len(all)), make([][]byte, len(all)), make([]string, len(all))
+	for i, r := range all {
+		id := newID()
+		ids[i], payloads[i] = fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), payload(r.device, r.sequence)
+		metadata[i] = fmt.Sprintf(`{"key":%q,"ce_type":"DeviceStateChanged","ce_stream":"state","ce_epoch":"1","ce_sequence":"%d","ce_source":"/hubs/hub-1","ce_schemaversion":"1"}`,
+			r.device, r.sequence)
+	}
+	_, err := f.conn.Exec(ctx, sqlWatermillRows, ids, payloads, metadata)
+	return err
+}
+
+func newID() (id [16]byte) {
+	_, _ = rand.Read(id[:]) // never fails, says its documentation
+	return id
 }
 
 // payload is an event of the usual size, 344 bytes.
