@@ -68,10 +68,15 @@ func ownPostgres(t *testing.T) (*embedded.Postgres, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return ownPostgresIn(t, dir)
+}
+
+func ownPostgresIn(t *testing.T, dir string) (*embedded.Postgres, string) {
+	t.Helper()
 	if err := os.Chmod(dir, 0o711); err != nil { // the server may run as another user
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	pg, err := embedded.StartPostgres(t.Context(), embedded.PostgresOptions{DataDir: dir + "/data"})
 	if err != nil {
 		t.Fatal(err)
