@@ -79,6 +79,10 @@ test/model: ## random histories of the outbox against a model; SEED=n repeats on
 	@HUBSTATE_MODEL_SEED=$(SEED) HUBSTATE_MODEL_RUNS=$(RUNS) HUBSTATE_MODEL_STEPS=$(STEPS) \
 		go test -count=1 -timeout 0 -run TestModel_RandomHistories ./outbox
 
+.PHONY: test/mutants
+test/mutants: ## the relay with each of its mechanisms taken out: the model must notice, within 1,020 steps; minutes
+	@go test -count=1 -tags mutant -timeout 0 -run TestModel_NoticesMutants -v ./outbox
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for TIME=30s
 	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
