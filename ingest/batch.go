@@ -20,6 +20,7 @@ type batch struct {
 	place     []int32                // of each item in reports; -1 when it belongs to no stream
 	devices   []string               // of streams
 	remembers known
+	trust     trust
 	asked     []int32     // streams whose rows are read
 	names     streamNames // of asked
 	moved     []int32     // streams whose rows get a new version, in the order of rows
@@ -77,9 +78,10 @@ func (b *batch) group(items []item) {
 // recall takes what is remembered of the streams; the others are to be read.
 func (b *batch) recall() {
 	b.asked, b.names.devices, b.names.streams = b.asked[:0], b.names.devices[:0], b.names.streams[:0]
+	worth := b.trust.worth()
 	for i := range b.streams {
 		s := &b.streams[i]
-		if b.remembers.recall(s) {
+		if worth && b.remembers.recall(s) {
 			continue
 		}
 		b.asked = append(b.asked, int32(i))

@@ -7,6 +7,35 @@ import (
 	"github.com/hubstate/hubstate/devicestate"
 )
 
+// The batches that read all their rows after a row was not the remembered one: an operator was there once, or lanes share
+// devices (shared subscriptions) and meet all the time.
+const (
+	leastDistrust = 64
+	mostDistrust  = 4096
+)
+
+// trust says whether remembered rows are worth their check. A wrong one costs a whole try.
+type trust struct {
+	reading int // batches that still read everything
+	next    int // how many after the next wrong one
+}
+
+// worth is asked once a batch.
+func (t *trust) worth() bool {
+	if t.reading > 0 {
+		t.reading--
+		return false
+	}
+	t.next = max(t.next-1, leastDistrust)
+	return true
+}
+
+// deceived: a row was another than the remembered one.
+func (t *trust) deceived() {
+	t.next = max(t.next, leastDistrust)
+	t.reading, t.next = t.next, min(2*t.next, mostDistrust)
+}
+
 // maxKnown bounds what a lane remembers: about 10 MiB. Lanes with more devices read some of their rows.
 const maxKnown = 20_000
 

@@ -115,3 +115,23 @@ func TestKnown_IsBounded_N3(t *testing.T) {
 		t.Errorf("%d rows, the last %+v", len(k), last)
 	}
 }
+
+// Two lanes with the same devices (a shared subscription) overtake each other all the time: they must not pay for what they
+// remember wrongly with every batch.
+func TestKnown_LanesThatShareDevicesStopRemembering(t *testing.T) {
+	t.Parallel()
+	a := newBench(t)
+	b := *a
+	b.gen = nil
+	b.claim("lane-1")
+	for seq := 1; seq <= 400; seq += 2 {
+		a.store(a.message("hubs/h/devices/d/state", fmt.Sprintf(`{"seq":%d,"state":{}}`, seq)))
+		b.store(b.message("hubs/h/devices/d/state", fmt.Sprintf(`{"seq":%d,"state":{}}`, seq+1)))
+	}
+	if n := query[int64](a, `SELECT sequence FROM device_state`); n != 400 {
+		t.Errorf("sequence %d, want 400", n)
+	}
+	if moved := testutil.ToFloat64(a.service.metrics.retries.WithLabelValues("moved")); moved == 0 || moved > 8 {
+		t.Errorf("%v tries found another version in 400 batches", moved)
+	}
+}

@@ -191,6 +191,7 @@ func (w *writer) store(ctx context.Context, items []item) error {
 			return w.isolate(ctx, items, err)
 		case movedRow(err) && try == 0:
 			w.metrics.retries.WithLabelValues(retryReason(err)).Inc()
+			w.batch.trust.deceived()
 			continue // an operator or another writer was there; now everything is read
 		}
 		if err == nil {
