@@ -64,10 +64,7 @@ func (y *tally) complete(devices int, sequence int64) bool {
 // follow reads the topic from its beginning until every device's sequence was seen.
 func (b *bundle) follow(within time.Duration, devices int, sequence int64) *tally {
 	b.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.ConsumeTopics(b.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	client := b.reader()
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(b.t.Context(), within)
 	defer cancel()

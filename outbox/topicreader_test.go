@@ -21,13 +21,20 @@ type delivery struct {
 	headers  map[string]string
 }
 
-// read polls the topic from its beginning until ok says it has seen enough, or fails after within.
-func (b *bundle) read(within time.Duration, ok func([]delivery) bool) []delivery {
+// reader consumes the topic from its beginning.
+func (b *bundle) reader() *kgo.Client {
 	b.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.ConsumeTopics(b.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return client
+}
+
+// read polls the topic from its beginning until ok says it has seen enough, or fails after within.
+func (b *bundle) read(within time.Duration, ok func([]delivery) bool) []delivery {
+	b.t.Helper()
+	client := b.reader()
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(b.t.Context(), within)
 	defer cancel()

@@ -1,12 +1,10 @@
 package monitor
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/hubstate/hubstate/internal/embedded"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -14,13 +12,7 @@ import (
 // there is room again nothing is missing.
 func TestService_AFullStoreIsToldAndNothingIsLost(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.StartRedis(t.Context(), embedded.RedisOptions{Dir: t.TempDir()})
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = server.Stop(context.WithoutCancel(t.Context())) })
-	s := newStage(t, false)
-	s.redis = server.URL()
+	s, server := stageWithRedis(t)
 	m := s.monitor(nil)
 	s.publish(fleet(s, 40, time.Hour)...)
 	m.until("40 devices", func(o *Overview) bool { return o.seen(40) })

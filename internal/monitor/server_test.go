@@ -218,9 +218,9 @@ func TestLive_SpeaksSoOftenThatSilenceMeansAStop(t *testing.T) {
 	m.stop() // must not wait for open pages
 }
 
-// A Redis that hangs, is emptied, is full or restarts: the page says so, and comes back by itself with the same view.
-func TestService_SaysWhenItsStoreIsAwayAndRecovers(t *testing.T) {
-	t.Parallel()
+// stageWithRedis is a stage whose store is a Redis of its own, to be maltreated.
+func stageWithRedis(t *testing.T) (*stage, *embedded.Redis) {
+	t.Helper()
 	server, err := embedded.StartRedis(t.Context(), embedded.RedisOptions{Dir: t.TempDir()})
 	if err != nil {
 		t.Skip(err)
@@ -228,6 +228,13 @@ func TestService_SaysWhenItsStoreIsAwayAndRecovers(t *testing.T) {
 	t.Cleanup(func() { _ = server.Stop(context.WithoutCancel(t.Context())) })
 	s := newStage(t, false)
 	s.redis = server.URL()
+	return s, server
+}
+
+// A Redis that hangs, is emptied, is full or restarts: the page says so, and comes back by itself with the same view.
+func TestService_SaysWhenItsStoreIsAwayAndRecovers(t *testing.T) {
+	t.Parallel()
+	s, server := stageWithRedis(t)
 	m := s.monitor(nil)
 	s.publish(fleet(s, 40, time.Hour)...)
 	before := m.until("40 devices", func(o *Overview) bool { return o.seen(40) })
