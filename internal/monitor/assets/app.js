@@ -120,18 +120,28 @@ async function search() {
   } catch { if (turn === searching) show([], q); }
 }
 
+// The list may be drawn anew (a slow answer to the last letter) while somebody is already in it: the focus stays on its hit.
 function show(rows, q) {
+  const held = found.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   found.hidden = !q;
   input.setAttribute("aria-expanded", String(!!q));
   found.replaceChildren(...(rows.length ? rows.map((r) => el("li", {}, el("a", { href: "#/device/" + encodeURIComponent(r.device) }, el("span", { class: "dot " + r.status }, r.device), el("span", { class: "quiet" }, ` ${r.hub}, ${words[r.status]}`))))
     : [el("li", { class: "quiet" }, "No device found.")]));
+  if (held && q) ([...found.querySelectorAll("a")].find((a) => a.getAttribute("href") === held) ?? input).focus();
+}
+
+function endSearch() {
+  clearTimeout(typing);
+  searching++; // what is still asked is not shown any more
+  show([]);
+  input.value = "";
 }
 
 const writing = () => /INPUT|SELECT|TEXTAREA/.test(document.activeElement?.tagName);
 
 function keys(e) {
   if (e.key === "/" && !writing()) e.preventDefault();
-  if (e.key === "Escape") { show([]); input.value = ""; if (document.activeElement === input) input.blur(); }
+  if (e.key === "Escape") { endSearch(); if (document.activeElement === input) input.blur(); }
   if ((e.key === "ArrowDown" || e.key === "ArrowUp") && (document.activeElement === input || found.contains(document.activeElement))) {
     const links = [...found.querySelectorAll("a")], at = links.indexOf(document.activeElement);
     const next = links[at + (e.key === "ArrowDown" ? 1 : -1)];
@@ -143,7 +153,7 @@ function keys(e) {
 let typing;
 input.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(search, 150); });
 document.getElementById("search").addEventListener("submit", (e) => { e.preventDefault(); found.querySelector("a")?.click(); });
-found.addEventListener("click", () => { show([]); input.value = ""; });
+found.addEventListener("click", endSearch);
 document.addEventListener("keydown", keys);
 // On release: a key that moved the focus while it is down would still be written into the field.
 document.addEventListener("keyup", (e) => { if (e.key === "/" && !writing()) input.focus(); });
