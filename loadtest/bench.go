@@ -123,7 +123,7 @@ func (b *bench) exercise(ctx context.Context) error {
 	group.Go(func() error { return b.fleet.Run(work) })
 	group.Go(func() error { return b.timetable.Run(work, b.componentFaults(), b.scenario.Load.Duration) })
 	group.Go(func() error { return b.disconnects(work, start) })
-	group.Go(func() error { return b.repeats(work, start) })
+	group.Go(func() error { return b.troubleTopic(work, start) })
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("load: %w", err)
 	}

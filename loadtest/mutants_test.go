@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +16,12 @@ import (
 // productMutant is the product with one guarantee switched off: by a name that builds with the tag `mutant` know, or by
 // changing one place of its source for this build only.
 type productMutant struct {
-	name  string
-	env   string // HUBSTATE_MUTANT
-	patch *sourcePatch
+	name    string
+	env     string // HUBSTATE_MUTANT
+	patches []sourcePatch
 	// load and trouble that make it do harm
 	scenario string
+	stage    []sourcePatch  // changes that are no mutation: the unchanged product has them too
 	want     []oracle.Fault // one of them
 }
 
@@ -52,20 +54,80 @@ faults:
   - {at: 3s, do: repeat, on: [topic]}
   - {at: 6s, do: repeat, on: [topic]}
 `
+	refusedGroups = `
+load: {devices: 2000, connections: 8, rate: 4000, duration: 14s}
+parts: {partitions: 8}
+faults:
+  - {at: 2s, do: narrow, on: [topic], for: 2s}
+  - {at: 8s, do: narrow, on: [topic], for: 2s}
+`
+	// Relay 1 leaves out what is old and is killed amid the rest; relay 2, told to publish everything, takes over.
+	killedRelayInCatchUp = `
+load: {devices: 4000, connections: 8, rate: 2000, duration: 60s}
+parts:
+  relay_config: {lease_ttl: 3s, window_rows: "32"}
+  relay_members:
+    - {backlog: latest, backlog_age: 4s, records_per_second: "300"}
+    - {backlog: all}
+faults:
+  - {at: 4s, do: stop, on: [relay], for: 8s}
+  - {at: 15s, do: kill, on: [relay/1], for: 8s}
+  - {at: 32s, do: stop, on: [relay], for: 8s}
+  - {at: 45s, do: kill, on: [relay/1], for: 8s}
+`
+	slowWritersAtABorder = `
+load: {devices: 500, connections: 4, rate: 300, duration: 140s}
+parts:
+  relay_config: {partition_interval: 1m, partition_runway: 10m}
+`
 )
+
+// slowWriters makes every transaction of ingest stay open for a while after it has written its rows, and the maintainer
+// look every second: so that some transaction is open whenever a partition is sealed.
+func slowWriters() []sourcePatch {
+	return []sourcePatch{
+		{"ingest/writer.go", "\tw.two.Queue(commit)\n", "\tw.two.Queue(`SELECT pg_sleep(1.5)`)\n\tw.two.Queue(commit)\n"},
+		{"partitions/manager.go", "c.Tick = or(c.Tick, min(c.Interval/4, 15*time.Second))", "c.Tick = or(c.Tick, time.Second)"},
+	}
+}
+
+// sealBeforeFloor detaches first and raises the floor afterwards; nobody waits for writers, and nobody looks at the
+// detached table once more, which would find their rows.
+func sealBeforeFloor() []sourcePatch {
+	return []sourcePatch{
+		{"partitions/seal.go", `	if err := m.closeRange(ctx, a); err != nil {
+		return err
+	}
+	err := m.unblocked(ctx, "wait for the writers of "+a.Partition, []string{m.cfg.Parent}, func() error {
+		return m.cfg.Barrier(ctx, m.conn)
+	})
+	if err != nil {
+		return err
+	}
+`, ""},
+		{"partitions/seal.go", "\tm.cfg.failpoint(\"seal.detached\")\n\treturn nil\n", "\treturn m.closeRange(ctx, a)\n"},
+		{"partitions/seal.go", "\tif why != \"\" {\n\t\tm.cfg.Log.Error(\"a detached", "\tif why != \"\" && false {\n\t\tm.cfg.Log.Error(\"a detached"},
+	}
+}
 
 func productMutants() []productMutant {
 	return []productMutant{
 		{
 			name: "ack_before_commit", scenario: killedIngest, want: []oracle.Fault{oracle.Lost},
-			patch: &sourcePatch{"ingest/writer.go", "\t\terr := w.attempt(ctx, items)\n", "\t\tif try == 0 {\n\t\t\tw.acks.send(items)\n\t\t}\n\t\terr := w.attempt(ctx, items)\n"},
+			patches: []sourcePatch{{"ingest/writer.go", "\t\terr := w.attempt(ctx, items)\n", "\t\tif try == 0 {\n\t\t\tw.acks.send(items)\n\t\t}\n\t\terr := w.attempt(ctx, items)\n"}},
 		},
 		{name: "no_bucket_lock", env: "no_bucket_lock", scenario: calm, want: []oracle.Fault{oracle.Lost, oracle.NotDense, oracle.DoubleEvent}},
 		{name: "cursor_before_ack", env: "cursor_before_ack", scenario: killedRelay, want: []oracle.Fault{oracle.Lost, oracle.Hole}},
 		{name: "submit_early", env: "submit_early", scenario: killedRelayBehindHungKafka, want: []oracle.Fault{oracle.Reordered, oracle.Lost, oracle.Hole}},
 		{
 			name: "gate_off", scenario: repeatedRecords, want: []oracle.Fault{oracle.DoubleEffect},
-			patch: &sourcePatch{"devicestate/consumer/apply.lua", "  if position > seen then\n", "  if true then\n"},
+			patches: []sourcePatch{{"devicestate/consumer/apply.lua", "  if position > seen then\n", "  if true then\n"}},
+		},
+		{name: "step_over", env: "step_over", scenario: refusedGroups, want: []oracle.Fault{oracle.Lost, oracle.Hole}},
+		{name: "forget_skips", env: "forget_skips", scenario: killedRelayInCatchUp, want: []oracle.Fault{oracle.Hole, oracle.Reordered}},
+		{
+			name: "seal_before_floor", scenario: slowWritersAtABorder, want: []oracle.Fault{oracle.Lost, oracle.Hole},
+			stage: slowWriters(), patches: sealBeforeFloor(),
 		},
 	}
 }
@@ -83,6 +145,7 @@ func TestOracle_CatchesProductMutants(t *testing.T) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
+			m.patches = slices.Concat(m.stage, m.patches)
 			found := runMutant(t, m)
 			for _, f := range m.want {
 				if found[f] > 0 {
@@ -93,7 +156,7 @@ func TestOracle_CatchesProductMutants(t *testing.T) {
 			t.Errorf("found %v, want one of %v", found, m.want)
 		})
 		t.Run(m.name+"/unchanged", func(t *testing.T) {
-			found := runMutant(t, productMutant{scenario: m.scenario})
+			found := runMutant(t, productMutant{scenario: m.scenario, patches: m.stage})
 			for f, n := range found {
 				if f != oracle.TopicDuplicate {
 					t.Errorf("the unchanged product: %s %d", f, n)
@@ -148,8 +211,8 @@ func buildMutant(t *testing.T, dir string, m productMutant) string {
 	t.Helper()
 	bin := filepath.Join(dir, "bin")
 	args := []string{"build", "-tags", "mutant", "-o", bin + "/"}
-	if m.patch != nil {
-		args = append(args, "-overlay", writeOverlay(t, dir, m.patch))
+	if len(m.patches) > 0 {
+		args = append(args, "-overlay", writeOverlay(t, dir, m.patches))
 	}
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -162,25 +225,34 @@ func buildMutant(t *testing.T, dir string, m productMutant) string {
 	return bin
 }
 
-// writeOverlay makes the changed file and the description that `go build -overlay` reads.
-func writeOverlay(t *testing.T, dir string, p *sourcePatch) string {
+// writeOverlay makes the changed files and the description that `go build -overlay` reads.
+func writeOverlay(t *testing.T, dir string, patches []sourcePatch) string {
 	t.Helper()
-	original, err := filepath.Abs(filepath.Join("..", p.file))
-	if err != nil {
-		t.Fatal(err)
+	replace, texts := map[string]string{}, map[string]string{}
+	for _, p := range patches {
+		original, err := filepath.Abs(filepath.Join("..", p.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, known := texts[original]; !known {
+			text, err := os.ReadFile(original)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[original] = string(text)
+			replace[original] = filepath.Join(dir, fmt.Sprintf("changed%d%s", len(replace), filepath.Ext(p.file)))
+		}
+		if n := strings.Count(texts[original], p.old); n != 1 {
+			t.Fatalf("%s holds the place to change %d times: the mutant no longer fits the product: %q", p.file, n, p.old)
+		}
+		texts[original] = strings.Replace(texts[original], p.old, p.new, 1)
 	}
-	text, err := os.ReadFile(original)
-	if err != nil {
-		t.Fatal(err)
+	for original, changed := range replace {
+		if err := os.WriteFile(changed, []byte(texts[original]), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if n := strings.Count(string(text), p.old); n != 1 {
-		t.Fatalf("%s holds the place to change %d times: the mutant no longer fits the product", p.file, n)
-	}
-	changed := filepath.Join(dir, "changed"+filepath.Ext(p.file))
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), p.old, p.new, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,9 +267,7 @@ func writeOverlay(t *testing.T, dir string, p *sourcePatch) string {
 func TestMutants_FitTheProduct(t *testing.T) {
 	t.Parallel()
 	for _, m := range productMutants() {
-		if m.patch != nil {
-			writeOverlay(t, t.TempDir(), m.patch)
-		}
+		writeOverlay(t, t.TempDir(), slices.Concat(m.stage, m.patches))
 		path := filepath.Join(t.TempDir(), "s.yaml")
 		if err := os.WriteFile(path, []byte(m.scenario), 0o600); err != nil {
 			t.Fatal(err)

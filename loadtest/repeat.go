@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -12,31 +9,10 @@ import (
 	"github.com/hubstate/hubstate/loadtest/witness"
 )
 
-// topicName is what a fault is on that produces the newest records of the topic once more, as an owner that was stopped
-// and woke up would.
-const topicName = "topic"
-
 // repeated is how many of the newest records of each partition are produced again.
 const repeated = 50
 
-// repeats carries out the faults on the topic.
-func (b *bench) repeats(ctx context.Context, start time.Time) error {
-	for _, f := range b.scenario.Faults {
-		if !slices.Contains(f.On, topicName) {
-			continue
-		}
-		select {
-		case <-time.After(time.Until(start.Add(f.At))):
-		case <-ctx.Done():
-			return nil
-		}
-		if err := repeatNewest(ctx, b.in); err != nil {
-			return fmt.Errorf("repeat records of the topic: %w", err)
-		}
-	}
-	return nil
-}
-
+// repeatNewest produces the newest records of the topic once more, as an owner that was stopped and woke up would.
 func repeatNewest(ctx context.Context, in *rig.Installation) error {
 	ends, err := witness.EndOffsets(ctx, in.Kafka, in.Topic)
 	if err != nil {

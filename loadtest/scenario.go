@@ -96,6 +96,9 @@ func (s Scenario) validate() error {
 		if onComponents(f) {
 			errs = append(errs, f.Validate())
 		}
+		if slices.Contains(f.On, topicName) {
+			errs = append(errs, validateTopicFault(f))
+		}
 	}
 	if m := s.Matrix; m != nil {
 		for _, f := range m.Faults {

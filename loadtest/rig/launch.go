@@ -27,7 +27,8 @@ func (d *daemons) environment(instance, admin string, config map[string]string) 
 	return env
 }
 
-// migrate lets the product make topic and schema.
+// migrate lets the product make topic and schema, told what the relays are told: an interval of partitions must hold from
+// the first one.
 func (d *daemons) migrate(ctx context.Context) error {
 	path, err := findBinary(d.opts.Bin, Relay)
 	if err != nil {
@@ -41,7 +42,7 @@ func (d *daemons) migrate(ctx context.Context) error {
 		args = append(args, fmt.Sprintf("--topic-partitions=%d", n))
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), d.environment("migrate", "127.0.0.1:0", nil)...)
+	cmd.Env = append(os.Environ(), d.environment("migrate", "127.0.0.1:0", d.opts.Parts.RelayConfig)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("relay migrate: %w: %s", err, strings.TrimSpace(string(out)))
 	}
