@@ -67,7 +67,7 @@ type Engine struct {
 	HandOver         time.Duration `koanf:"hand_over" help:"how long a released bucket waits for its own acknowledgements; 0 = half of lease_ttl"`
 	OnDead           string        `koanf:"on_dead" help:"continue: a device's later events flow past a dead one; hold: they wait for the decision"`
 	Backlog          string        `koanf:"backlog" help:"all: publish every event of a backlog; latest: only the newest per stream"`
-	BacklogAge       time.Duration `koanf:"backlog_age" help:"age of the oldest event from which backlog: latest acts"`
+	BacklogAge       time.Duration `koanf:"backlog_age" help:"age of the oldest event from which backlog: latest acts, on a bucket with more than window_rows waiting"`
 	Standby          string        `koanf:"standby" help:"publish only what the standby with this application_name has flushed; empty = do not wait"`
 	RecordsPerSecond int           `koanf:"records_per_second" help:"limit while catching up; 0 = none"`
 	BytesPerSecond   int           `koanf:"bytes_per_second" help:"limit while catching up; 0 = none"`
