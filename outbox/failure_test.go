@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,12 @@ func (b *bundle) limitMessages(bytes int) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	eventually(b.t, "the broker knows the limit", 30*time.Second, func() bool { // the answer comes before it applies
+		described, err := kadm.NewClient(client).DescribeTopicConfigs(b.t.Context(), b.topic)
+		return err == nil && slices.ContainsFunc(described, func(r kadm.ResourceConfig) bool {
+			return slices.ContainsFunc(r.Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.Value != nil && *c.Value == value })
+		})
+	})
 }
 
 // noise cannot be compressed.
