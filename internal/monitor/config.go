@@ -26,8 +26,8 @@ type Config struct {
 	// see what lies before Kafka, and says so.
 	DatabaseURL string `koanf:"database_url" help:"PostgreSQL of the cell, to watch its backlog; optional"`
 	// Profiles are the profiles that the ingesters use: names of built-in ones or YAML files. Their streams' expect
-	// decides what is silent. Default: hubstate.
-	Profiles []string `koanf:"profiles" help:"profiles of the streams: built-in names or YAML files, comma list"`
+	// decides what is silent. Default: all built-in ones, as of ingest.
+	Profiles []string `koanf:"profiles" help:"device profiles, the same as of ingest: built-in names or YAML files, comma list"`
 	// ExpectedDevices is a file of lines "hub device": those are known, as never seen, before they report. Optional.
 	ExpectedDevices string `koanf:"expected_devices" help:"file with the devices that must report, lines of hub and device id; optional"`
 	// PageAddr is where the page and its JSON API are served, host:port. Default: 127.0.0.1:8480.
@@ -52,9 +52,17 @@ func DefaultConfig() Config {
 		host = "monitor"
 	}
 	return Config{
-		KafkaTopic: "device-state", Group: "hubstate-monitor", Profiles: []string{"hubstate"}, PageAddr: "127.0.0.1:8480",
+		KafkaTopic: "device-state", Group: "hubstate-monitor", Profiles: builtinProfiles(), PageAddr: "127.0.0.1:8480",
 		Instance: host, SilentPercent: 50, MaxViewers: 200,
 	}
+}
+
+func builtinProfiles() []string {
+	var names []string
+	for _, p := range devicestate.Builtin() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // Validate returns all problems joined, each naming field, value and limit.

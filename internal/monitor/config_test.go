@@ -88,3 +88,32 @@ func TestExpectations_ComeFromTheProfilesAndTheLongerOneWins(t *testing.T) {
 		t.Errorf("default %v", none.Of("x"))
 	}
 }
+
+// An installation that sets nothing has vehicles that tell their factsheet twice a day, and devices that report every five
+// minutes: what ingest reads by default, the page must judge by default.
+func TestExpectations_ByDefaultOfWhatIngestReadsByDefault(t *testing.T) {
+	t.Parallel()
+	profiles, err := LoadProfiles(DefaultConfig().Profiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, conflicts := NewExpectations(profiles)
+	if len(conflicts) > 0 {
+		t.Errorf("conflicts %v", conflicts)
+	}
+	for stream, want := range map[string]time.Duration{
+		"state":  time.Minute, // vda5050 says 30s of it, but hubstate's devices have a minute for every stream
+		"SENSOR": 10 * time.Minute, "factsheet": 24 * time.Hour, "connection": 0, "LWT": 0, "other": time.Minute} {
+		if got := e.Of(stream); got.Silent != want {
+			t.Errorf("%s: %v, want %v", stream, got.Silent, want)
+		}
+	}
+	alone, err := LoadProfiles([]string{"vda5050"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ = NewExpectations(alone)
+	if got := e.Of("state").Silent; got != 30*time.Second {
+		t.Errorf("vda5050 alone: %v", got)
+	}
+}

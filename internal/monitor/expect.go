@@ -22,25 +22,56 @@ type Expectation struct {
 	Connection bool
 }
 
-// NewExpectations reads the streams of profiles. An event does not say by which profile it was read: where two profiles
-// expect different things of a stream of the same name, the longer time counts and the stream is returned in conflicts.
+// NewExpectations reads the streams of profiles. An event does not say by which profile it was read: where several may
+// have read a stream, by its name or by their "*", the longest time counts. Names of which two profiles expect different
+// things are returned in conflicts.
 func NewExpectations(profiles []devicestate.Profile) (e Expectations, conflicts []string) {
 	e.streams = map[string]Expectation{}
 	for _, p := range profiles {
 		for name, policy := range p.Streams {
-			if policy.Ignore || policy.Emit == devicestate.EmitNone {
-				continue // never on the topic
+			if !onTopic(policy) {
+				continue
 			}
 			got := expectation(policy)
 			known, twice := e.streams[name]
 			if twice && known != got {
-				conflicts = append(conflicts, name)
-				got.Silent, got.MaxSkew = max(got.Silent, known.Silent), max(got.MaxSkew, known.MaxSkew)
+				if name != anyStream {
+					conflicts = append(conflicts, name)
+				}
+				got = longer(known, got)
 			}
 			e.streams[name] = got
 		}
 	}
+	for _, p := range profiles {
+		e.coverTheRest(p)
+	}
 	return e, conflicts
+}
+
+// coverTheRest takes the "*" of a profile for the streams that only other profiles name: its devices may have them too.
+func (e Expectations) coverTheRest(p devicestate.Profile) {
+	rest, ok := p.Streams[anyStream]
+	if !ok || !onTopic(rest) {
+		return
+	}
+	for name, known := range e.streams {
+		if _, named := p.Streams[name]; !named {
+			e.streams[name] = longer(known, expectation(rest))
+		}
+	}
+}
+
+// onTopic: the others emit no events, so nothing is expected of them here.
+func onTopic(p devicestate.StreamPolicy) bool { return !p.Ignore && p.Emit != devicestate.EmitNone }
+
+// longer is what both allow. A connection stream may be quiet for ever.
+func longer(a, b Expectation) Expectation {
+	both := Expectation{MaxSkew: max(a.MaxSkew, b.MaxSkew), Connection: a.Connection || b.Connection}
+	if !both.Connection {
+		both.Silent = max(a.Silent, b.Silent)
+	}
+	return both
 }
 
 func expectation(p devicestate.StreamPolicy) Expectation {
