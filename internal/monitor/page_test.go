@@ -331,6 +331,7 @@ func TestPage_WorksByKeyboard(t *testing.T) {
 	m.until("30 devices", func(o *Overview) bool { return o.seen(30) })
 	b.do(chromedp.Navigate("http://" + m.Addr() + "/"))
 	b.says(".hubs", "30 devices", soon)
+	b.says("#banner", "All is well from Kafka on. What lies before it is not watched", soon) // there is no database
 	b.do(chromedp.KeyEvent("/"))
 	b.until("the search has the focus", `document.activeElement.id === "q"`, soon)
 	b.do(chromedp.KeyEvent("00017"))

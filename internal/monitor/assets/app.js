@@ -94,7 +94,7 @@ function judge() {
     return;
   }
   const bad = findings.filter((f) => f.severity === "bad").length;
-  trust(bad ? "bad" : findings.length ? "warn" : "ok", worst() ?? "All is well.");
+  trust(bad ? "bad" : findings.length ? "warn" : "ok", worst() ?? (pipeline?.outbox ? "All is well." : "All is well from Kafka on. What lies before it is not watched."));
 }
 
 function worst() {

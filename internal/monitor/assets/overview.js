@@ -32,7 +32,7 @@ export class Overview {
 
   // pulse comes four times a second: the state of the parts and the findings.
   pulse(p) {
-    this.drawFindings(p.findings ?? []);
+    this.drawFindings(p.findings ?? [], p.pipeline.outbox);
     this.drawWay(p);
   }
 
@@ -50,11 +50,12 @@ export class Overview {
 
   drawBands() { if (this.minutes) bands(this.chart, this.minutes, this.stage); }
 
-  drawFindings(list) {
-    const key = JSON.stringify(list.map((f) => [f.severity, f.hub, f.text, f.since]));
+  drawFindings(list, outbox) {
+    const nothing = outbox ? "No device is silent, nothing waits, nothing was lost." : "No device is silent, nothing was lost on the topic. What waits before Kafka is not watched.";
+    const key = JSON.stringify([nothing, list.map((f) => [f.severity, f.hub, f.text, f.since])]);
     if (key !== this.shown) {
       this.shown = key;
-      this.findings.replaceChildren(...(list.length ? list.map(finding) : [el("li", { class: "good" }, el("span", { class: "what" }, "nothing"), el("span", {}, "No device is silent, nothing waits, nothing was lost."))]));
+      this.findings.replaceChildren(...(list.length ? list.map(finding) : [el("li", { class: "good" }, el("span", { class: "what" }, "nothing"), el("span", {}, nothing))]));
       this.since = list.map((f) => f.since);
     }
     this.findings.querySelectorAll(".since").forEach((n, i) => text(n, this.since[i] ? `since ${hour(this.since[i])} (${ago(this.since[i])})` : ""));
