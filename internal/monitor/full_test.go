@@ -1,10 +1,12 @@
 package monitor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -34,6 +36,13 @@ func TestService_AFullStoreIsToldAndNothingIsLost(t *testing.T) {
 	if len(o.Findings) == 0 || !strings.Contains(o.Findings[0].Text, "OOM") || len(o.Hubs) != 1 {
 		t.Errorf("%+v, hubs %d: what was known stays, and the page greys it", o.Findings, len(o.Hubs))
 	}
+	serving := m.out.Serving.(*noted)
+	m.until("readiness and metrics tell it too", func(*Overview) bool {
+		return strings.Contains(fmt.Sprint(serving.get()), "OOM") && testutil.ToFloat64(m.metrics.parts.WithLabelValues("view")) == 0
+	})
 	limit("0")
 	m.until("nothing is missing", func(o *Overview) bool { return o.Pipeline.View.OK && o.seen(41) && o.hub("hub-1").Counts.Fresh == 1 })
+	m.until("and is ready", func(*Overview) bool {
+		return serving.get() == nil && testutil.ToFloat64(m.metrics.parts.WithLabelValues("view")) == 1
+	})
 }

@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, database bool) *metrics {
 		lag:          gauge("monitor_lag_records", "Records between the ends of the topic and the view."),
 		viewers:      gauge("monitor_viewers", "Open pages of this instance."),
 		parts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "monitor_part_up", Help: "1 when the part answers."}, []string{"part"}),
+			Name: "monitor_part_up", Help: "1 when the part answers and takes what it is sent."}, []string{"part"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "monitor_event_delay_seconds", Help: "Delay of an event by stage: received, committed, published, applied, whole (received to applied).",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}}, []string{"hub", "stage"}),

@@ -134,6 +134,12 @@ func (n *noted) Set(err error) {
 	n.err = err
 }
 
+func (n *noted) get() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
 // monitor starts one; it stops with the test or by stop.
 func (s *stage) monitor(change func(*Config)) *show {
 	s.t.Helper()
