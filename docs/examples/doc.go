@@ -1,2 +1,2 @@
-// Package examples holds the programs that docs/consuming.md shows, and the tests that run them.
+// Package examples holds the programs that docs/consumers.md shows, and the tests that run them.
 package examples
