@@ -80,7 +80,7 @@ func TestRun_IsReadyWhenItReadsAndServesAndStopsWhenAsked(t *testing.T) {
 			"--database-url", testenv.Postgres(t), "--page-addr", "127.0.0.1:0", "--admin-addr", admin, "--log-level", "error", "--group", t.Name())
 		return err
 	})
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for {
 		resp, err := http.Get("http://" + admin + "/readyz")
 		if err == nil {
