@@ -231,6 +231,21 @@ func panelExpressions(t *testing.T) []string {
 	return all
 }
 
+// A recorded series that nobody computes from known numbers may say anything.
+func TestRules_EveryRecordingHasAUnitTest(t *testing.T) {
+	t.Parallel()
+	_, records := ruleExpressions(t)
+	tests, err := os.ReadFile("rules_test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range records {
+		if !regexp.MustCompile(`- expr: .*` + regexp.QuoteMeta(record) + `\b`).Match(tests) {
+			t.Errorf("%s: no unit test of its value", record)
+		}
+	}
+}
+
 // Every alert says how bad it is, in words, and where the page about it is.
 func TestRules_EveryAlertHasSeveritySummaryAndRunbook(t *testing.T) {
 	t.Parallel()
