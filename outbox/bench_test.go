@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -58,30 +59,14 @@ func (b *bundle) copyRows(rows, devices int) {
 	if _, err := b.conn.CopyFrom(b.t.Context(), pgx.Identifier{"outbox"}, columns, src); err != nil {
 		b.t.Fatal(err)
 	}
-	admin, err := pgx.Connect(b.t.Context(), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer admin.Close(b.t.Context())
-	if _, err := admin.Exec(b.t.Context(), `VACUUM ANALYZE outbox`); err != nil {
-		b.t.Fatal(err)
-	}
+	b.admin(`VACUUM ANALYZE outbox`)
 }
 
 // rewind lets the next relay publish everything again, to a new topic.
 func (b *bundle) rewind() {
 	b.t.Helper()
-	admin, err := pgx.Connect(b.t.Context(), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer admin.Close(b.t.Context())
-	if _, err := admin.Exec(b.t.Context(), `UPDATE outbox_bucket SET cursor = 0, cursor_message_id = NULL, cursor_at = NULL, published = 0, owner = NULL`); err != nil {
-		b.t.Fatal(err)
-	}
-	if _, err := admin.Exec(b.t.Context(), `DELETE FROM outbox_skipped`); err != nil {
-		b.t.Fatal(err)
-	}
+	b.admin(`UPDATE outbox_bucket SET cursor = 0, cursor_message_id = NULL, cursor_at = NULL, published = 0, owner = NULL`)
+	b.admin(`DELETE FROM outbox_skipped`)
 	b.topic = testenv.Topic(b.t, b.brokers, b.cfg.TopicPartitions)
 	b.cfg.Topic = b.topic
 }
@@ -135,14 +120,19 @@ func (b *bundle) records() []*kgo.Record {
 	var records []*kgo.Record
 	for rows.Next() {
 		raw := rows.RawValues()
-		w := &window{bucket: int16(raw[colBucket][0])<<8 | int16(raw[colBucket][1])}
-		render.add(w, raw, nil)
-		records = append(records, &w.records[0])
+		records = append(records, &render.alone(raw).records[0])
 	}
 	if err := rows.Err(); err != nil {
 		b.t.Fatal(err)
 	}
 	return records
+}
+
+// alone renders a row into a window of its own.
+func (r *renderer) alone(raw [][]byte) *window {
+	w := &window{bucket: int16(binary.BigEndian.Uint16(raw[colBucket]))}
+	r.add(w, raw, nil)
+	return w
 }
 
 // produceBare sends the records as fast as franz-go can, with the relay's settings.

@@ -87,6 +87,5 @@ func appendInstant(b []byte, at time.Time) []byte {
 	if at.IsZero() {
 		return appendNull(b)
 	}
-	const microsecondsTo2000 = 946_684_800_000_000
-	return appendInt8(b, at.UnixMicro()-microsecondsTo2000)
+	return appendInt8(b, at.UnixMicro()-postgresEpoch)
 }

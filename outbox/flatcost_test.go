@@ -4,8 +4,6 @@ import (
 	"os"
 	"strconv"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // flatStep is the small backlog of BenchmarkRelayFlatCost. Each of its drains publishes flatPart and stops in the middle, so
@@ -27,38 +25,22 @@ func flatTimes() int {
 // going on.
 func (b *bundle) multiply(times int) {
 	b.t.Helper()
-	admin, err := pgx.Connect(b.t.Context(), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer admin.Close(b.t.Context())
 	var first, last, most int64
-	if err := admin.QueryRow(b.t.Context(), `SELECT min(position), max(position), max(sequence) FROM outbox`).Scan(&first, &last, &most); err != nil {
+	if err := b.conn.QueryRow(b.t.Context(), `SELECT min(position), max(position), max(sequence) FROM outbox`).Scan(&first, &last, &most); err != nil {
 		b.t.Fatal(err)
 	}
 	for i := 1; i < times; i++ {
-		if _, err := admin.Exec(b.t.Context(), `INSERT INTO outbox (bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, payload, occurred_at, created_at)
+		b.admin(`INSERT INTO outbox (bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence, source, payload, occurred_at, created_at)
 SELECT bucket, message_id, aggregate_type, aggregate_id, event_type, schema_version, stream, epoch, sequence + $3, source, payload, occurred_at, created_at
-FROM outbox WHERE position BETWEEN $1 AND $2 ORDER BY position`, first, last, most*int64(i)); err != nil {
-			b.t.Fatal(err)
-		}
+FROM outbox WHERE position BETWEEN $1 AND $2 ORDER BY position`, first, last, most*int64(i))
 	}
-	if _, err := admin.Exec(b.t.Context(), `VACUUM ANALYZE outbox`); err != nil {
-		b.t.Fatal(err)
-	}
+	b.admin(`VACUUM ANALYZE outbox`)
 }
 
 // leave moves all cursors so that only the last rows of the outbox are unpublished.
 func (b *bundle) leave(rows int) {
 	b.t.Helper()
-	admin, err := pgx.Connect(b.t.Context(), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer admin.Close(b.t.Context())
-	if _, err := admin.Exec(b.t.Context(), `UPDATE outbox_bucket SET cursor = (SELECT max(position) FROM outbox) - $1`, rows); err != nil {
-		b.t.Fatal(err)
-	}
+	b.admin(`UPDATE outbox_bucket SET cursor = (SELECT max(position) FROM outbox) - $1`, rows)
 }
 
 // BenchmarkRelayFlatCost compares what a row costs (processor time of relay and PostgreSQL) with 1,000,000 rows of backlog

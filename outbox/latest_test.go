@@ -13,21 +13,14 @@ import (
 // behind it (C2). It returns the last sequence per device and how many sequences were skipped.
 func checkExplained(t testing.TB, all []delivery) (last map[string]int64, skipped int64) {
 	t.Helper()
-	last = make(map[string]int64)
+	y := newTally()
 	for _, d := range all {
-		at := last[d.device]
-		if d.sequence <= at {
-			continue // a repeat
-		}
-		for seq := at + 1; seq < d.sequence; seq++ {
-			if !covers(d.skipped, seq) {
-				t.Fatalf("%s: %d is missing before %d and ce_skipped %q does not name it", d.device, seq, d.sequence, d.skipped)
-			}
-			skipped++
-		}
-		last[d.device] = d.sequence
+		y.add(d)
 	}
-	return last, skipped
+	if y.wrong != nil {
+		t.Fatal(y.wrong)
+	}
+	return y.last, y.skipped
 }
 
 func covers(header string, seq int64) bool {

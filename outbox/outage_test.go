@@ -28,17 +28,16 @@ func longBacklog(t *testing.T) (rows, devices int) {
 // hole be named by the event behind it.
 type tally struct {
 	last    map[string]int64
-	repeats int
 	skipped int64
 	wrong   error
 }
 
-func (y *tally) add(r *kgo.Record) {
-	d := deliveryOf(r)
+func newTally() *tally { return &tally{last: make(map[string]int64)} }
+
+func (y *tally) add(d delivery) {
 	at := y.last[d.device]
 	if d.sequence <= at {
-		y.repeats++
-		return
+		return // a repeat
 	}
 	for seq := at + 1; seq < d.sequence; seq++ {
 		if !covers(d.skipped, seq) && y.wrong == nil {
@@ -68,13 +67,13 @@ func (b *bundle) follow(within time.Duration, devices int, sequence int64) *tall
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(b.t.Context(), within)
 	defer cancel()
-	y := &tally{last: make(map[string]int64)}
+	y := newTally()
 	for !y.complete(devices, sequence) {
 		fetches := client.PollFetches(ctx)
 		if ctx.Err() != nil {
 			b.t.Fatalf("not within %s: %d devices were seen", within, len(y.last))
 		}
-		fetches.EachRecord(y.add)
+		fetches.EachRecord(func(r *kgo.Record) { y.add(deliveryOf(r)) })
 	}
 	if y.wrong != nil {
 		b.t.Error(y.wrong)

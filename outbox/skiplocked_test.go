@@ -30,19 +30,12 @@ const (
 // fillClassic copies the rows of the outbox into a fresh table of that relay.
 func (b *bundle) fillClassic() {
 	b.t.Helper()
-	admin, err := pgx.Connect(b.t.Context(), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer admin.Close(b.t.Context())
 	for _, sql := range []string{
 		`DROP TABLE IF EXISTS classic`, `CREATE TABLE classic (LIKE outbox, status smallint NOT NULL DEFAULT 0)`,
 		`INSERT INTO classic SELECT *, 0 FROM outbox ORDER BY position`, `ALTER TABLE classic ADD PRIMARY KEY (position)`,
 		`CREATE INDEX ON classic (position) WHERE status = 0`, `GRANT SELECT, UPDATE ON classic TO hubstate_relay`, `VACUUM ANALYZE classic`,
 	} {
-		if _, err := admin.Exec(b.t.Context(), sql); err != nil {
-			b.t.Fatalf("%s: %v", sql, err)
-		}
+		b.admin(sql)
 	}
 }
 
@@ -102,8 +95,7 @@ FROM classic WHERE status = 0 ORDER BY position LIMIT $1 FOR UPDATE SKIP LOCKED`
 		var positions []int64
 		for rows.Next() {
 			raw := rows.RawValues()
-			w := &window{bucket: int16(raw[colBucket][0])<<8 | int16(raw[colBucket][1])}
-			render.add(w, raw, nil)
+			w := render.alone(raw)
 			windows, positions = append(windows, w), append(positions, w.rows[0].position)
 		}
 		if err := rows.Err(); err != nil || len(windows) == 0 {

@@ -5,18 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 )
 
 // AwaitStopped waits until every thread of the processes has stopped after a SIGSTOP, or 5 s: the signal returns before
 // the threads on other processors have seen it, and they still answer for a moment. Without /proc it does not wait.
 func AwaitStopped(pids ...int) {
-	deadline := time.Now().Add(5 * time.Second)
-	for _, pid := range pids {
-		for runs(pid) && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond)
-		}
-	}
+	waitWhile(runs, pids)
 }
 
 // runs tells whether a thread of the process is neither stopped nor ended.

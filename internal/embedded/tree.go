@@ -58,9 +58,13 @@ func readStat(path string) (pid, parent int, ok bool) {
 // waitGone waits until the killed processes have ended, or 5 s. Descendants are reaped by init, not by us, so they can
 // only be watched.
 func waitGone(pids []int) {
+	waitWhile(alive, pids)
+}
+
+func waitWhile(still func(pid int) bool, pids []int) {
 	deadline := time.Now().Add(5 * time.Second)
 	for _, pid := range pids {
-		for alive(pid) && time.Now().Before(deadline) {
+		for still(pid) && time.Now().Before(deadline) {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}
