@@ -8,6 +8,15 @@ func Builtin() []Profile {
 	return []Profile{hubstateProfile(), vda5050Profile(), tasmotaProfile()}
 }
 
+// BuiltinNames are the names of Builtin, in its order: what every part takes when it is told no profiles.
+func BuiltinNames() []string {
+	var names []string
+	for _, p := range Builtin() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
 // hubstateProfile is our own shape: {"seq":…,"boot":…,"ts":…,"state":{…}} on hubs/{hub}/devices/{device}/{stream}.
 func hubstateProfile() Profile {
 	fields := Fields{Counter: "seq", Boot: "boot", Time: "ts", State: "state", Trace: "traceparent", CorrelationID: "correlation_id", CausationID: "causation_id"}

@@ -126,9 +126,7 @@ func (c Config) withDefaults() Config {
 	def(&c.OutboxFull, FullBlock)
 	def(&c.OutboxCheck, 5*time.Second)
 	if len(c.Profiles) == 0 {
-		for _, p := range devicestate.Builtin() {
-			c.Profiles = append(c.Profiles, p.Name)
-		}
+		c.Profiles = devicestate.BuiltinNames()
 	}
 	return c
 }

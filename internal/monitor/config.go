@@ -52,17 +52,9 @@ func DefaultConfig() Config {
 		host = "monitor"
 	}
 	return Config{
-		KafkaTopic: "device-state", Group: "hubstate-monitor", Profiles: builtinProfiles(), PageAddr: "127.0.0.1:8480",
+		KafkaTopic: "device-state", Group: "hubstate-monitor", Profiles: devicestate.BuiltinNames(), PageAddr: "127.0.0.1:8480",
 		Instance: host, SilentPercent: 50, MaxViewers: 200,
 	}
-}
-
-func builtinProfiles() []string {
-	var names []string
-	for _, p := range devicestate.Builtin() {
-		names = append(names, p.Name)
-	}
-	return names
 }
 
 // Validate returns all problems joined, each naming field, value and limit.
