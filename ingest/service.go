@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hubstate/hubstate/devicestate"
+	"github.com/hubstate/hubstate/outbox"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -25,6 +26,7 @@ type Service struct {
 	matcher *devicestate.Matcher
 	metrics *metrics
 	outbox  *capacity
+	bell    *outbox.Bell
 	buckets int
 
 	mu     sync.Mutex
@@ -57,7 +59,7 @@ func New(cfg Config, pool *pgxpool.Pool, reg prometheus.Registerer, log *slog.Lo
 			return nil, fmt.Errorf("instance is not set and the host has no name: %w", err)
 		}
 	}
-	s := &Service{cfg: cfg, pool: pool, log: log, matcher: matcher, lanes: map[string]error{}, state: map[string]string{}, onLane: func(error) {}}
+	s := &Service{cfg: cfg, pool: pool, log: log, matcher: matcher, bell: outbox.NewBell(), lanes: map[string]error{}, state: map[string]string{}, onLane: func(error) {}}
 	s.metrics = newMetrics(reg, s)
 	s.outbox = &capacity{pool: pool, max: cfg.OutboxMaxBytes, policy: cfg.OutboxFull, every: cfg.OutboxCheck, metrics: s.metrics, log: log}
 	s.metrics.capBytes.Set(float64(cfg.OutboxMaxBytes))
@@ -76,6 +78,9 @@ func (s *Service) Run(ctx context.Context) error {
 	s.announce(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.outbox.run(ctx) })
+	group.Go(func() error {
+		return s.bell.Run(ctx, s.pool, func(err error) { s.log.Warn("relays not woken", "error", err) })
+	})
 	for _, cfg := range s.cfg.Sessions {
 		s.setLane(cfg.Lane, "standby", errors.New("starting"))
 	}

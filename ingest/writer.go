@@ -29,6 +29,7 @@ type writer struct {
 	pool    *pgxpool.Pool
 	queue   *queue
 	outbox  *capacity
+	bell    *outbox.Bell
 	metrics *metrics
 	log     *slog.Logger
 	buckets int
@@ -72,7 +73,7 @@ func newWriter(cfg Config, l *lane, q *queue, s *Service) *writer {
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails, says its documentation
 	return &writer{
-		cfg: cfg, lane: l, pool: s.pool, queue: q, outbox: s.outbox, metrics: s.metrics, log: s.log.With("lane", l.name), buckets: s.buckets,
+		cfg: cfg, lane: l, pool: s.pool, queue: q, outbox: s.outbox, bell: s.bell, metrics: s.metrics, log: s.log.With("lane", l.name), buckets: s.buckets,
 		batch: newBatch(), ids: messageIDs{mathrand.NewChaCha8(seed)}, flushes: make(chan chan struct{}), now: time.Now, reached: s.reached,
 	}
 }
@@ -324,6 +325,9 @@ func (w *writer) finish(ctx context.Context, conn *pgx.Conn, items []item) error
 		return fmt.Errorf("write and commit: %w", err)
 	}
 	b.remember(w.xid)
+	if w.txn.Len() > 0 {
+		w.bell.Committed()
+	}
 	return nil
 }
 

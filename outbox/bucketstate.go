@@ -103,6 +103,9 @@ func (b *bucketState) quiet() bool {
 	return !b.inFlight && !b.writing && b.pending.rows == 0 && b.acked == b.cursor
 }
 
+// unwritten reports whether the cursor is behind what was acknowledged, and no write of it is on its way.
+func (b *bucketState) unwritten() bool { return b.pending.last.position > b.cursor }
+
 func (b *bucketState) readable(now time.Time) bool {
 	return b.phase == phaseActive && !b.releasing && !b.planning && !b.reading && len(b.windows) < 2 && !now.Before(b.retryAt)
 }

@@ -48,7 +48,11 @@ type Config struct {
 	MemoryBytes int64 // bytes of rows read and not yet acknowledged; default 48 MiB
 
 	PollMin time.Duration // pause after a sweep that found little; default 5ms
-	PollMax time.Duration // pause that empty sweeps back off to; default 100ms
+	PollMax time.Duration // pause that empty sweeps back off to while the bell cannot be heard; default 100ms
+
+	// PollIdle is the same while the bell is heard (Bell): how late a row can be whose ring was lost; default 1s, or PollMax
+	// when that is longer.
+	PollIdle time.Duration
 
 	HandOver time.Duration // how long a released bucket waits for its own acknowledgements; default TTL/2
 
@@ -83,6 +87,7 @@ func (c Config) withDefaults() Config {
 	c.MemoryBytes = or(c.MemoryBytes, 48<<20)
 	c.PollMin = or(c.PollMin, 5*time.Millisecond)
 	c.PollMax = or(c.PollMax, 100*time.Millisecond)
+	c.PollIdle = or(c.PollIdle, max(time.Second, c.PollMax))
 	c.HandOver = or(c.HandOver, c.TTL/2)
 	c.OnDead = or(c.OnDead, DeadContinue)
 	c.Backlog = or(c.Backlog, BacklogAll)
@@ -132,6 +137,9 @@ func (c Config) Validate() error {
 	}
 	if c.PollMin <= 0 || c.PollMax < c.PollMin {
 		bad("poll_min %s: must be above 0 and at most poll_max (%s)", c.PollMin, c.PollMax)
+	}
+	if c.PollIdle < c.PollMax || c.PollIdle > time.Minute {
+		bad("poll_idle %s: must be at least poll_max (%s) and at most 1m", c.PollIdle, c.PollMax)
 	}
 	if c.OnDead != DeadContinue && c.OnDead != DeadHold {
 		bad("on_dead %q: must be continue or hold", c.OnDead)

@@ -22,6 +22,7 @@ type engine struct {
 	m        *metrics
 	trusted  *atomic.Pointer[time.Time]
 	paused   *atomic.Bool // no claims while Kafka cannot be read
+	hears    *atomic.Bool // the bell: poll rarely while nothing comes
 	publish  *publisher
 	groupMax func() int // bytes of a produce batch
 	limiter  *Limiter
@@ -46,10 +47,11 @@ type engine struct {
 	checkAt   time.Time
 	failures  int // tail checks that failed in a row
 
-	writes  []bucketWrite   // rarer writes that wait for the writer
-	leaving map[int16]int64 // buckets whose release or halt is not written yet, with the term
-	writing bool
-	writeAt time.Time
+	writes    []bucketWrite   // rarer writes that wait for the writer
+	leaving   map[int16]int64 // buckets whose release or halt is not written yet, with the term
+	writing   bool
+	writeAt   time.Time // no write before: the last one failed
+	persistAt time.Time // of plain cursors
 
 	observedAt time.Time
 
@@ -59,13 +61,13 @@ type engine struct {
 	standing  <-chan standing
 	sweeps    chan<- *sweepRequest
 	swept     <-chan sweepResult
-	sent      chan *group
+	sent      <-chan *group
 	jobs      chan<- []bucketWrite
 	written   <-chan writeResult
 	decided   <-chan []decidedHead
+	heard     <-chan struct{}
 	tails     chan<- tailRequest
 	tailed    <-chan tailResult
-	spawn     func(func() error)
 	numSweeps int
 }
 
@@ -95,8 +97,11 @@ func (e *engine) run(ctx context.Context) error {
 			e.accept(r)
 		case g := <-e.sent:
 			e.settle(g)
+			e.settleReady()
 		case d := <-e.decided:
 			e.release(d)
+		case <-e.heard:
+			e.wake(e.cfg.now())
 		case w := <-e.written:
 			e.confirm(w)
 		case t := <-e.tailed:
@@ -119,6 +124,7 @@ func (e *engine) submit(now time.Time) {
 	if !e.isTrusted(now) {
 		return
 	}
+	var groups []*group
 	for _, f := range e.flows {
 		if f.outstanding != nil || !e.allowed(f, now) {
 			continue
@@ -128,8 +134,10 @@ func (e *engine) submit(now time.Time) {
 			f.breaker.Abandon(now)
 			continue
 		}
-		e.send(f, g, now)
+		e.note(f, g, now)
+		groups = append(groups, g)
 	}
+	e.publish.submit(groups)
 	e.passSkipped()
 }
 
@@ -156,17 +164,13 @@ func (f *flow) hasWork() bool {
 	})
 }
 
-func (e *engine) send(f *flow, g *group, now time.Time) {
+// note remembers what is about to be outstanding in the partition.
+func (e *engine) note(f *flow, g *group, now time.Time) {
 	f.outstanding, f.since = g, now
 	if mutant.On(MutantCursorBeforeAck) {
 		e.creditEarly(g)
 	}
 	e.limiter.Spend(now, g.records, g.bytes)
-	e.spawn(func() error {
-		e.publish.send(g)
-		e.sent <- g // the engine reads until every group of its own has come back or the client is closed
-		return nil
-	})
 }
 
 // creditEarly is the mutant: the cursor moves when a group is submitted.
@@ -193,6 +197,18 @@ func (e *engine) settle(g *group) {
 		return
 	}
 	e.fail(f, g, now)
+}
+
+// settleReady takes the groups that came back together: one response of the broker answers for many partitions.
+func (e *engine) settleReady() {
+	for {
+		select {
+		case g := <-e.sent:
+			e.settle(g)
+		default:
+			return
+		}
+	}
 }
 
 // credit moves acked to the end of the acknowledged prefix. A segment of a bucket that was lost meanwhile is only freed.

@@ -146,18 +146,33 @@ func (e *engine) startPlans() {
 // gatherMax bounds the pause under load.
 const gatherMax = 25 * time.Millisecond
 
-// pace backs the poll off from PollMin to PollMax while nothing comes. Under load it waits for more rows, up to gatherMax:
+// pace backs the poll off from PollMin to PollMax, or PollIdle while the bell is heard, while nothing comes. Under load it waits for more rows, up to gatherMax:
 // what a record costs here, at the broker and at every consumer depends on how many of its partition travel together (one
 // or two of them when 7,500 events a second are fetched every 5 ms, and twice the processor time of eight).
 func (e *engine) pace(rows int, now time.Time) {
 	gather := e.gather(rows, now)
 	if rows == 0 {
-		e.idle = min(2*e.idle, e.cfg.PollMax)
+		e.idle = min(2*e.idle, e.pollMax())
 		return
 	}
 	e.idle = gather
 	if next := now.Add(e.idle); next.Before(e.nextPoll) {
 		e.nextPoll = next
+	}
+}
+
+func (e *engine) pollMax() time.Duration {
+	if e.hears.Load() {
+		return e.cfg.PollIdle
+	}
+	return e.cfg.PollMax
+}
+
+// wake polls at once: somebody committed after a silence.
+func (e *engine) wake(now time.Time) {
+	e.idle = e.cfg.PollMin
+	if now.Before(e.nextPoll) {
+		e.nextPoll = now
 	}
 }
 

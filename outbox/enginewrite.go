@@ -4,15 +4,19 @@ import (
 	"time"
 )
 
+// cursorPause is how long an acknowledgement may wait for its cursor write. A write costs the server a commit whatever it
+// says, and at a light load each sweep would make one; what a crash leaves unwritten is found by the tail check.
+const cursorPause = 50 * time.Millisecond
+
 // persist hands the writer all cursors that moved and whatever else waits. One request is out at a time, so cursor
 // writes batch by themselves: the faster groups are acknowledged, the more buckets one statement moves.
 func (e *engine) persist(now time.Time) {
-	if e.writing || now.Before(e.writeAt) {
+	if e.writing || now.Before(e.writeAt) || now.Before(e.persistFrom()) {
 		return
 	}
 	var writes []bucketWrite
 	for _, b := range e.buckets {
-		if b.pending.last.position > b.cursor {
+		if b.unwritten() {
 			adv := b.pending
 			b.pending = advance{}
 			b.writing = true
@@ -24,8 +28,22 @@ func (e *engine) persist(now time.Time) {
 	if len(writes) == 0 {
 		return
 	}
-	e.writing = true
+	e.writing, e.persistAt = true, now.Add(cursorPause)
 	e.jobs <- writes // buffered for one request: never blocks
+}
+
+// persistFrom is when the next write is due; zero is at once. Only plain cursors can wait: not what somebody waits for (a
+// release, a plan, the end), and not a carried skip, which would be carried again by the next event of its stream.
+func (e *engine) persistFrom() time.Time {
+	if e.draining || len(e.writes) > 0 {
+		return time.Time{}
+	}
+	for _, b := range e.buckets {
+		if b.unwritten() && (b.releasing || b.planning || len(b.pending.carried) > 0) {
+			return time.Time{}
+		}
+	}
+	return e.persistAt
 }
 
 // confirm takes the writer's answer: what was written moves the cursor, what was not is either lost or tried again.
@@ -163,6 +181,9 @@ func (e *engine) wait(now time.Time) time.Duration {
 		}
 		if b.retryAt.After(now) {
 			until(b.retryAt)
+		}
+		if b.unwritten() && !e.writing {
+			until(e.persistAt)
 		}
 	}
 	return d

@@ -1,6 +1,10 @@
 package outbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
 
 // flow is one Kafka partition. At most one group is outstanding in it: the discipline that keeps first deliveries in
 // order (O2). Callbacks are asynchronous, so checking a "failed" flag before each submit is not enough: later records
@@ -33,6 +37,9 @@ type group struct {
 	bytes    int
 	end      int64 // position of the last record: the windows are recycled before the group is judged
 	err      error // of the first record that failed
+
+	open   int // records without a fate; with failed, the client's until the group comes back
+	failed map[*kgo.Record]error
 }
 
 // compose takes the next group from the windows of the flow's buckets, round robin, within the limits. Windows that are

@@ -3,16 +3,16 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hubstate/hubstate/internal/mutant"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/errgroup"
 )
 
-// groupLinger keeps franz-go from sending a group before it is whole: ProduceSync buffers all records and then drains at
-// once, so the timer is not waited for. With a short linger a slow moment splits the group into two batches. It is waited
-// for only when the client does not know the topic's partitions, which warmUp rules out.
+// groupLinger keeps franz-go from sending before submit says so; the timer itself is not waited for. With a short linger a
+// slow moment splits a group into two batches. It is waited for only when the client does not know the topic's
+// partitions, which warmUp rules out.
 const groupLinger = time.Second
 
 // producerOptions is the publishing discipline: idempotent, acks=all, unlimited retries, no partitioner (the bucket
@@ -33,58 +33,99 @@ func producerOptions(cfg *Config, maxBatch int32) []kgo.Opt {
 	}
 }
 
-// publisher sends groups. send returns after every callback of the group: its windows may then be recycled.
+// publisher hands groups to the client. Each comes back on sent with the fate of all its records known, and not before:
+// its windows may then be recycled. A record of a partition without leader has no fate until the leader is back or the
+// client is closed (franz-go never fails a record that may be on the broker while idempotent), so groups come back one by
+// one and nobody waits for another partition's.
 type publisher struct {
 	client *kgo.Client
+	sent   chan<- *group  // room for one group of each partition: a promise never blocks
+	open   sync.WaitGroup // groups that have not come back
 }
 
-// send blocks until the fate of each record is known. A record of a partition without leader has no fate until the
-// leader is back or the client is closed (franz-go never fails a record that may be on the broker while idempotent), so
-// each group has a goroutine of its own and nobody waits for another partition's.
-func (p *publisher) send(g *group) {
+// submit buffers all groups and only then lets the client go: what a broker's produce request costs, here and there, does
+// not depend on how many partitions it has. Groups that went one by one took more than two requests a round, and each
+// made every consumer that waited fetch again. It does not block.
+func (p *publisher) submit(groups []*group) {
+	if len(groups) == 0 {
+		return
+	}
+	for _, g := range groups {
+		p.open.Add(1)
+		p.buffer(g)
+	}
+	_ = p.client.Flush(ended) // with an ended context it starts the sending and waits for nothing
+}
+
+// ended is a context that is over.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+func (p *publisher) buffer(g *group) {
 	records := make([]*kgo.Record, 0, g.records)
 	for _, s := range g.segments {
 		for i := s.from; i < s.to; i++ {
 			records = append(records, &s.w.records[i])
 		}
 	}
-	failed := failures(p.produce(records))
-	for i := range g.segments {
-		g.segments[i].settle(failed)
-	}
-	g.err = firstError(g, failed)
-}
-
-func (p *publisher) produce(records []*kgo.Record) kgo.ProduceResults {
+	g.open = len(records)
+	promise := func(r *kgo.Record, err error) { p.settle(g, r, err) }
 	if mutant.On(MutantSubmitEarly) && len(records) > 1 {
-		return p.produceEarly(records)
+		p.bufferEarly(records, promise)
+		return
 	}
-	return p.client.ProduceSync(context.Background(), records...)
+	for _, r := range records {
+		p.client.Produce(context.Background(), r, promise)
+	}
 }
 
-// produceEarly is the mutant: the second half is submitted while the first is open.
-func (p *publisher) produceEarly(records []*kgo.Record) kgo.ProduceResults {
+// settle takes the fate of one record. The client runs promises one after the other (kgo, Client.Produce).
+func (p *publisher) settle(g *group, r *kgo.Record, err error) {
+	if err != nil {
+		g.fail(r, err)
+	}
+	g.open--
+	if g.open > 0 {
+		return
+	}
+	g.judge()
+	p.sent <- g
+	p.open.Done()
+}
+
+// bufferEarly is the mutant: the second half is submitted while the first is open.
+func (p *publisher) bufferEarly(records []*kgo.Record, promise func(*kgo.Record, error)) {
 	half := len(records) / 2
-	var first, second kgo.ProduceResults
-	var g errgroup.Group
-	g.Go(func() error { second = p.client.ProduceSync(context.Background(), records[half:]...); return nil })
-	g.Go(func() error { first = p.client.ProduceSync(context.Background(), records[:half]...); return nil })
-	_ = g.Wait()
-	return append(first, second...)
+	go func() {
+		for _, r := range records[half:] {
+			p.client.Produce(context.Background(), r, promise)
+		}
+		_ = p.client.Flush(ended)
+	}()
+	go func() {
+		for _, r := range records[:half] {
+			p.client.Produce(context.Background(), r, promise)
+		}
+		_ = p.client.Flush(ended)
+	}()
 }
 
-func failures(results kgo.ProduceResults) map[*kgo.Record]error {
-	var failed map[*kgo.Record]error
-	for _, r := range results {
-		if r.Err == nil {
-			continue
-		}
-		if failed == nil {
-			failed = make(map[*kgo.Record]error)
-		}
-		failed[r.Record] = r.Err
+func (g *group) fail(r *kgo.Record, err error) {
+	if g.failed == nil {
+		g.failed = make(map[*kgo.Record]error)
 	}
-	return failed
+	g.failed[r] = err
+}
+
+// judge says how far each segment was acknowledged, and why no further.
+func (g *group) judge() {
+	for i := range g.segments {
+		g.segments[i].settle(g.failed)
+	}
+	g.err = firstError(g, g.failed)
 }
 
 // settle counts the contiguous acknowledged prefix: a row behind a failed one is not acknowledged, whatever its callback

@@ -9,6 +9,11 @@ const (
 	// the floor is waited for (partitions/doc.go).
 	readCreatedAt = `SELECT /* outbox.created_at */ greatest(clock_timestamp(), p.floor), s.epoch FROM partition_spec p, hubstate_settings s WHERE p.parent = 'outbox'`
 
+	// Outside of every transaction that appends (bell.go).
+	ringBell  = `SELECT /* outbox.ring */ pg_notify('hubstate_outbox', '')`
+	hearBell  = `LISTEN hubstate_outbox`
+	proveBell = `SELECT /* outbox.prove_bell */ pg_notify('hubstate_outbox', 'proof')` // nobody polls for it
+
 	// Rows are inserted in array order, so position follows the order of Append. The arrays are unnested in the target list:
 	// in FROM each of them would be materialised first (measured: a fifth of the server's time of a batch).
 	insertMessages = `INSERT /* outbox.append */ INTO outbox

@@ -24,6 +24,7 @@ type Relay struct {
 	instance string
 	trusted  atomic.Pointer[time.Time]
 	paused   atomic.Bool
+	hears    atomic.Bool
 	facts    atomic.Pointer[TopicFacts]
 	state    atomic.Pointer[string] // why it is not ready; nil = ready
 }
@@ -157,16 +158,15 @@ func (r *Relay) warm(ctx context.Context, producer *kgo.Client) error {
 }
 
 // work runs the loops. The engine ends first; the leaser keeps the lease while it drains; closing the client frees the
-// goroutines whose records have no fate.
+// groups whose records have no fate.
 func (r *Relay) work(ctx context.Context, admin, producer *kgo.Client) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	loops, loopCtx := errgroup.WithContext(background)
-	sends := &errgroup.Group{}
 
 	standings := make(chan standing)
 	l := &leaser{cfg: r.cfg, instance: r.instance, link: r.link("lease", r.cfg.TTL/2), log: r.deps.Log, out: standings, trusted: &r.trusted, paused: &r.paused}
-	e := r.newEngine(producer, standings, sends)
+	e := r.newEngine(producer, standings)
 	r.startWorkers(loopCtx, loops, e, admin)
 	loops.Go(func() error { return l.run(loopCtx) })
 	loops.Go(func() error { return r.watch(loopCtx) })
@@ -178,7 +178,8 @@ func (r *Relay) work(ctx context.Context, admin, producer *kgo.Client) error {
 	r.notReady("stopping")
 	stop()
 	producer.Close()
-	err = errors.Join(err, loops.Wait(), sends.Wait())
+	e.publish.open.Wait() // closing the client gave every record a fate
+	err = errors.Join(err, loops.Wait())
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if uerr := l.unregister(bye); uerr != nil {
@@ -195,23 +196,25 @@ func (r *Relay) link(name string, timeout time.Duration) link {
 	return link{name: name, connect: r.deps.Connect, timeout: timeout}
 }
 
-func (r *Relay) newEngine(producer *kgo.Client, standings <-chan standing, sends *errgroup.Group) *engine {
+func (r *Relay) newEngine(producer *kgo.Client, standings <-chan standing) *engine {
+	sent := make(chan *group, r.cfg.TopicPartitions)
 	return &engine{
-		cfg: &r.cfg, instance: r.instance, log: r.deps.Log, m: r.m, trusted: &r.trusted, paused: &r.paused,
-		publish: &publisher{client: producer}, groupMax: r.groupBytes,
+		cfg: &r.cfg, instance: r.instance, log: r.deps.Log, m: r.m, trusted: &r.trusted, paused: &r.paused, hears: &r.hears,
+		publish: &publisher{client: producer, sent: sent}, groupMax: r.groupBytes,
 		limiter: NewLimiter(Rate{Records: r.cfg.RecordsPerSecond, Bytes: r.cfg.BytesPerSecond}),
 		buckets: make(map[int16]*bucketState), flows: make(map[int32]*flow), leaving: make(map[int16]int64),
 		average: 2048, idle: r.cfg.PollMin, numSweeps: sweepers,
-		standing: standings, sent: make(chan *group, r.cfg.TopicPartitions),
-		spawn: func(fn func() error) { sends.Go(fn) },
+		standing: standings, sent: sent,
 	}
 }
 
 func (r *Relay) startWorkers(ctx context.Context, loops *errgroup.Group, e *engine, admin *kgo.Client) {
 	sweeps, swept := make(chan *sweepRequest, sweepers), make(chan sweepResult)
 	jobs, written := make(chan []bucketWrite, 1), make(chan writeResult)
-	decided := make(chan []decidedHead)
-	e.decided = decided
+	decided, heard := make(chan []decidedHead), make(chan struct{}, 1)
+	e.decided, e.heard = decided, heard
+	ear := &listener{link: r.link("bell", 5*time.Second), heard: heard, hears: &r.hears, log: r.deps.Log}
+	loops.Go(func() error { return ear.run(ctx) })
 	d := &decidedWatch{instance: r.instance, link: r.link("look for decisions", 5*time.Second), out: decided, log: r.deps.Log}
 	loops.Go(func() error { return d.run(ctx) })
 	tails, tailed := make(chan tailRequest, 1), make(chan tailResult)

@@ -54,6 +54,7 @@ func setup(t testing.TB, brokers ...string) *bundle {
 	b.cfg = Config{
 		Instance: "relay", Cell: s.Cell, Buckets: s.Buckets, Topic: b.topic, TopicPartitions: s.TopicPartitions,
 		TTL: 2 * time.Second, Renew: 200 * time.Millisecond, Margin: 300 * time.Millisecond,
+		PollIdle: 100 * time.Millisecond, // few tests ring the bell
 	}
 	b.conn = b.connect("hubstate_ingest")
 	b.exec(`SELECT ensure_partition('outbox', clock_timestamp())`)

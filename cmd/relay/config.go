@@ -63,7 +63,8 @@ type Engine struct {
 	WindowRows       int           `koanf:"window_rows" help:"rows per bucket that are published at once, 1..8192"`
 	MemoryBytes      int64         `koanf:"memory_bytes" help:"bytes of rows read and not yet acknowledged"`
 	PollMin          time.Duration `koanf:"poll_min" help:"pause after a poll that found little"`
-	PollMax          time.Duration `koanf:"poll_max" help:"pause that idle polling backs off to"`
+	PollMax          time.Duration `koanf:"poll_max" help:"pause that idle polling backs off to while ingest's bell is not heard"`
+	PollIdle         time.Duration `koanf:"poll_idle" help:"the same while the bell is heard"`
 	HandOver         time.Duration `koanf:"hand_over" help:"how long a released bucket waits for its own acknowledgements; 0 = half of lease_ttl"`
 	OnDead           string        `koanf:"on_dead" help:"continue: a device's later events flow past a dead one; hold: they wait for the decision"`
 	Backlog          string        `koanf:"backlog" help:"all: publish every event of a backlog; latest: only the newest per stream"`
@@ -101,7 +102,7 @@ func newConfig() *config {
 		Cell:  Cell{Name: cell.Cell, Buckets: cell.Buckets, Topic: cell.Topic, Partitions: cell.TopicPartitions},
 		Engine: Engine{
 			Instance: hostname(), LeaseTTL: 6 * time.Second, WindowRows: 512, MemoryBytes: 48 << 20,
-			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond,
+			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond, PollIdle: time.Second,
 			OnDead: string(outbox.DeadContinue), Backlog: string(outbox.BacklogAll), BacklogAge: time.Minute,
 		},
 		Partitions: Partitions{
@@ -167,7 +168,7 @@ func (c *config) engine(s schema.Settings) outbox.Config {
 	e := c.Engine
 	return outbox.Config{
 		Instance: e.Instance, Cell: s.Cell, Buckets: s.Buckets, Topic: s.Topic, TopicPartitions: s.TopicPartitions,
-		TTL: e.LeaseTTL, WindowRows: e.WindowRows, MemoryBytes: e.MemoryBytes, PollMin: e.PollMin, PollMax: e.PollMax,
+		TTL: e.LeaseTTL, WindowRows: e.WindowRows, MemoryBytes: e.MemoryBytes, PollMin: e.PollMin, PollMax: e.PollMax, PollIdle: e.PollIdle,
 		HandOver: e.HandOver, OnDead: outbox.OnDead(e.OnDead), Backlog: outbox.Backlog(e.Backlog), BacklogAge: e.BacklogAge, Standby: e.Standby,
 		RecordsPerSecond: e.RecordsPerSecond, BytesPerSecond: e.BytesPerSecond,
 	}
