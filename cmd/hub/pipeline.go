@@ -120,7 +120,7 @@ func follow(ctx context.Context, condition *ops.Condition, ready func() error) e
 }
 
 func (h *hub) startIngester(ctx context.Context) error {
-	profile, err := h.writeProfile()
+	profiles, err := h.writeProfiles()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (h *hub) startIngester(ctx context.Context) error {
 		return err
 	}
 	h.onStop(func(context.Context) error { pool.Close(); return nil })
-	cfg := ingest.Config{Instance: h.cfg.Instance, MQTTURL: h.servers.mqtt.url, Hub: h.cfg.Instance, Profiles: []string{profile, "vda5050"}}
+	cfg := ingest.Config{Instance: h.cfg.Instance, MQTTURL: h.servers.mqtt.url, Hub: h.cfg.Instance, Profiles: profiles}
 	service, err := ingest.New(cfg, pool, h.reg, h.log)
 	if err != nil {
 		return err
@@ -146,13 +146,13 @@ func (h *hub) startMonitor(ctx context.Context) error {
 		return err
 	}
 	h.onStop(func(context.Context) error { pool.Close(); return nil })
-	profile, err := h.writeProfile()
+	profiles, err := h.writeProfiles()
 	if err != nil {
 		return err
 	}
 	cfg := monitor.DefaultConfig()
 	cfg.KafkaBrokers, cfg.KafkaTopic = h.servers.brokers, h.cfg.KafkaTopic
-	cfg.RedisURL, cfg.DatabaseURL, cfg.Profiles = h.servers.redis.url, h.servers.database.url, []string{profile, "vda5050"}
+	cfg.RedisURL, cfg.DatabaseURL, cfg.Profiles = h.servers.redis.url, h.servers.database.url, profiles
 	cfg.PageAddr, cfg.PageToken, cfg.Instance = h.cfg.PageAddr, h.cfg.PageToken, h.cfg.Instance
 	service, err := monitor.New(cfg, monitor.Outside{
 		Log: h.log, Registerer: h.reg, Database: pool,

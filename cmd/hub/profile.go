@@ -4,6 +4,10 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"time"
+
+	"github.com/hubstate/hubstate/devicestate"
+	"github.com/hubstate/hubstate/ingest"
 )
 
 // profile is the built-in profile hubstate with short expectations, so that silence shows within seconds.
@@ -11,11 +15,39 @@ import (
 //go:embed profile.yaml
 var profile []byte
 
-// writeProfile puts the profile where ingester and monitor read it, and returns its path.
-func (h *hub) writeProfile() (string, error) {
-	path := h.part("profile.yaml")
-	if err := os.WriteFile(path, profile, 0o600); err != nil {
-		return "", fmt.Errorf("write the device profile: %w", err)
+// expect is how long a state may be quiet here, whoever's it is.
+const expect = 10 * time.Second
+
+// writeProfiles puts the profiles where ingester and monitor read them, and returns their paths.
+func (h *hub) writeProfiles() ([]string, error) {
+	vehicles, err := ingest.WriteProfile(impatient("vda5050"))
+	if err != nil {
+		return nil, err
 	}
-	return path, nil
+	own, other := h.part("profile.yaml"), h.part("vda5050.yaml")
+	if err := os.WriteFile(own, profile, 0o600); err != nil {
+		return nil, fmt.Errorf("write the device profile: %w", err)
+	}
+	if err := os.WriteFile(other, vehicles, 0o600); err != nil {
+		return nil, fmt.Errorf("write the device profile: %w", err)
+	}
+	return []string{own, other}, nil
+}
+
+// impatient is a built-in profile that expects its states as often as the simulated fleet's: both call the stream
+// `state`, an event does not say by which profile it was read, and the longer expectation would count for both.
+func impatient(name string) devicestate.Profile {
+	for _, p := range devicestate.Builtin() {
+		if p.Name != name {
+			continue
+		}
+		for stream, policy := range p.Streams {
+			if policy.Kind != devicestate.KindConnection && policy.Expect <= time.Minute && policy.Heartbeat == 0 {
+				policy.Expect = expect
+				p.Streams[stream] = policy
+			}
+		}
+		return p
+	}
+	return devicestate.Profile{Name: name} // refused by whoever loads it
 }
