@@ -54,15 +54,15 @@ func (p *publisher) submit(groups []*group) {
 		p.open.Add(1)
 		p.buffer(g)
 	}
-	_ = p.client.Flush(ended) // with an ended context it starts the sending and waits for nothing
+	p.letGo()
 }
 
-// ended is a context that is over.
-var ended = func() context.Context {
+// letGo starts the sending and waits for nothing: that is what Flush does with a context that is over.
+func (p *publisher) letGo() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return ctx
-}()
+	_ = p.client.Flush(ctx)
+}
 
 func (p *publisher) buffer(g *group) {
 	records := make([]*kgo.Record, 0, g.records)
@@ -99,17 +99,19 @@ func (p *publisher) settle(g *group, r *kgo.Record, err error) {
 // bufferEarly is the mutant: the second half is submitted while the first is open.
 func (p *publisher) bufferEarly(records []*kgo.Record, promise func(*kgo.Record, error)) {
 	half := len(records) / 2
+	// Both end when they have buffered, which does not block; their records count in p.open.
 	go func() {
 		for _, r := range records[half:] {
 			p.client.Produce(context.Background(), r, promise)
 		}
-		_ = p.client.Flush(ended)
+		p.letGo()
 	}()
+	// As above.
 	go func() {
 		for _, r := range records[:half] {
 			p.client.Produce(context.Background(), r, promise)
 		}
-		_ = p.client.Flush(ended)
+		p.letGo()
 	}()
 }
 
