@@ -204,7 +204,7 @@ type Stream struct {
 	State        json.RawMessage `json:"state"`
 }
 
-// Note is one notable thing on a device's timeline: reboot, wrap, clock_suspect, clock_right, retained, restated, missed 3, late 1,
+// Note is one notable thing on a device's timeline: reboot, wrap, clock_suspect, clock_right, retained, restated, connected, disconnected, missed 3, late 1,
 // lost 41-57. SeenAt is when this view learnt of it, LiveAt the last sign of life by then.
 type Note struct {
 	SeenAt   time.Time `json:"seen_at,omitzero"`

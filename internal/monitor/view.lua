@@ -113,7 +113,11 @@ local function apply(i, seen, old)
     suspect = '1'
   end
   local was = old[4] or ''
-  if link == '' then link = was end
+  if link == '' then
+    link = was
+  elseif was ~= '' and link ~= was then
+    notes = note(notes, link == 'up' and 'connected' or 'disconnected')
+  end
   local marked = string.find(';' .. suspects, ';' .. stream .. ';', 1, true) ~= nil
   if (suspect == '1') ~= marked then
     local had = suspects

@@ -208,6 +208,22 @@ func TestView_ConnectedButSilentIsToldByTheConnectionStream(t *testing.T) {
 	}
 }
 
+func TestView_TimelineTellsWhenADeviceWentAndCameBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	online, offline := state(`{"connectionState":"ONLINE"}`), state(`{"connectionState":"OFFLINE"}`)
+	for i, what := range []func(*consumer.Delivery){online, offline, offline, online} {
+		b.apply(event(int64(i+1), ago(time.Duration(10-i)*time.Second), stream("connection"), what))
+	}
+	var told []string
+	for _, n := range b.device("d1").Timeline {
+		told = append(told, n.What...)
+	}
+	if want := []string{"connected", "disconnected"}; !slices.Equal(told, want) {
+		t.Errorf("the timeline says %v, newest first; want %v: its first connection is no change", told, want)
+	}
+}
+
 func TestView_HubIsSilentSinceTheDeviceThatTippedIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -52,7 +52,8 @@ function note(n) {
   return el("li", {}, el("time", { datetime: n.seen_at }, hour(n.seen_at)), el("span", { class: "quiet" }, `${n.stream} #${n.sequence}`), el("span", {}, ...n.what.map((w) => el("span", { class: "tag " + kind(w) }, wording(w)))));
 }
 
-const kind = (w) => w.split(" ")[0].replace("retained", "plain").replace("restated", "plain").replace("clock_right", "plain");
+const usual = new Set(["retained", "restated", "clock_right", "connected"]);
+const kind = (w) => { const what = w.split(" ")[0]; return usual.has(what) ? "plain" : what; };
 
 function wording(w) {
   const [what, n] = w.split(" ");
