@@ -75,8 +75,9 @@ faults:
   - {at: 32s, do: stop, on: [relay], for: 8s}
   - {at: 45s, do: kill, on: [relay/1], for: 8s}
 `
+	// One lane: several would wait for each other's locks and fall behind for that alone.
 	slowWritersAtABorder = `
-load: {devices: 500, connections: 4, rate: 300, duration: 140s}
+load: {devices: 500, hubs: 1, connections: 4, rate: 150, duration: 140s}
 parts:
   relay_config: {partition_interval: 1m, partition_runway: 10m}
 `
@@ -86,7 +87,7 @@ parts:
 // look every second: so that some transaction is open whenever a partition is sealed.
 func slowWriters() []sourcePatch {
 	return []sourcePatch{
-		{"ingest/writer.go", "\tw.two.Queue(commit)\n", "\tw.two.Queue(`SELECT pg_sleep(1.5)`)\n\tw.two.Queue(commit)\n"},
+		{"ingest/writer.go", "\tw.two.Queue(commit)\n", "\tw.two.Queue(`SELECT pg_sleep(1)`)\n\tw.two.Queue(commit)\n"},
 		{"partitions/manager.go", "c.Tick = or(c.Tick, min(c.Interval/4, 15*time.Second))", "c.Tick = or(c.Tick, time.Second)"},
 	}
 }
