@@ -47,4 +47,8 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{file: file}, nil
 }
 
-func (l *dirLock) release() error { return l.file.Close() }
+// release unlocks before it closes: a child that another goroutine is just starting holds a copy of the file between fork
+// and exec, and the lock would last as long as that copy.
+func (l *dirLock) release() error {
+	return errors.Join(syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
+}

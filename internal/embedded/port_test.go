@@ -11,20 +11,7 @@ import (
 // after its listener is closed, and the server that was promised it cannot start.
 func TestFreePort_IsFreeWhileProcessesStart(t *testing.T) {
 	t.Parallel()
-	stop := make(chan struct{})
-	var starters sync.WaitGroup
-	for range 4 {
-		starters.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					_ = exec.Command("/bin/true").Run()
-				}
-			}
-		})
-	}
+	defer startProcesses()()
 	for range 2000 {
 		port, err := FreePort()
 		if err != nil {
@@ -37,6 +24,23 @@ func TestFreePort_IsFreeWhileProcessesStart(t *testing.T) {
 		}
 		_ = listener.Close()
 	}
-	close(stop)
-	starters.Wait()
+}
+
+// startProcesses starts one after the other on four goroutines until the returned function is called.
+func startProcesses() (stop func()) {
+	done := make(chan struct{})
+	var starters sync.WaitGroup
+	for range 4 {
+		starters.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = exec.Command("/bin/true").Run()
+				}
+			}
+		})
+	}
+	return func() { close(done); starters.Wait() }
 }
