@@ -140,15 +140,22 @@ func (b *bench) componentFaults() []rig.Fault {
 
 // disconnects carries out the faults that concern the devices' own connections.
 func (b *bench) disconnects(ctx context.Context, start time.Time) error {
+	return b.atFaults(ctx, start, fleetName, func(rig.Fault) error { b.fleet.Disconnect(); return nil })
+}
+
+// atFaults calls do at the time of each fault that is on something, one after the other; nil when ctx ends first.
+func (b *bench) atFaults(ctx context.Context, start time.Time, on string, do func(rig.Fault) error) error {
 	for _, f := range b.scenario.Faults {
-		if !slices.Contains(f.On, fleetName) {
+		if !slices.Contains(f.On, on) {
 			continue
 		}
 		select {
 		case <-time.After(time.Until(start.Add(f.At))):
-			b.fleet.Disconnect()
 		case <-ctx.Done():
 			return nil
+		}
+		if err := do(f); err != nil {
+			return err
 		}
 	}
 	return nil

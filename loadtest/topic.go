@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -33,15 +32,7 @@ func validateTopicFault(f rig.Fault) error {
 
 // troubleTopic carries out the faults on the topic, one after the other.
 func (b *bench) troubleTopic(ctx context.Context, start time.Time) error {
-	for _, f := range b.scenario.Faults {
-		if !slices.Contains(f.On, topicName) {
-			continue
-		}
-		select {
-		case <-time.After(time.Until(start.Add(f.At))):
-		case <-ctx.Done():
-			return nil
-		}
+	return b.atFaults(ctx, start, topicName, func(f rig.Fault) error {
 		trouble := repeatNewest
 		if f.Do == doNarrow {
 			trouble = func(ctx context.Context, in *rig.Installation) error { return narrow(ctx, in, f.For) }
@@ -49,8 +40,8 @@ func (b *bench) troubleTopic(ctx context.Context, start time.Time) error {
 		if err := trouble(ctx, b.in); err != nil {
 			return fmt.Errorf("%s on the topic: %w", f.Do, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // narrow lowers the topic's limit and takes the change back.

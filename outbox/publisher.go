@@ -77,6 +77,10 @@ func (p *publisher) buffer(g *group) {
 		p.bufferEarly(records, promise)
 		return
 	}
+	p.produce(records, promise)
+}
+
+func (p *publisher) produce(records []*kgo.Record, promise func(*kgo.Record, error)) {
 	for _, r := range records {
 		p.client.Produce(context.Background(), r, promise)
 	}
@@ -101,16 +105,12 @@ func (p *publisher) bufferEarly(records []*kgo.Record, promise func(*kgo.Record,
 	half := len(records) / 2
 	// Both end when they have buffered, which does not block; their records count in p.open.
 	go func() {
-		for _, r := range records[half:] {
-			p.client.Produce(context.Background(), r, promise)
-		}
+		p.produce(records[half:], promise)
 		p.letGo()
 	}()
 	// As above.
 	go func() {
-		for _, r := range records[:half] {
-			p.client.Produce(context.Background(), r, promise)
-		}
+		p.produce(records[:half], promise)
 		p.letGo()
 	}()
 }

@@ -20,7 +20,12 @@ const expect = 10 * time.Second
 
 // writeProfiles puts the profiles where ingester and monitor read them, and returns their paths.
 func (h *hub) writeProfiles() ([]string, error) {
-	vehicles, err := ingest.WriteProfile(impatient("vda5050"))
+	builtin, err := ingest.LoadProfiles([]string{"vda5050"})
+	if err != nil {
+		return nil, err
+	}
+	hurry(builtin[0])
+	vehicles, err := ingest.WriteProfile(builtin[0])
 	if err != nil {
 		return nil, err
 	}
@@ -34,20 +39,13 @@ func (h *hub) writeProfiles() ([]string, error) {
 	return []string{own, other}, nil
 }
 
-// impatient is a built-in profile that expects its states as often as the simulated fleet's: both call the stream
-// `state`, an event does not say by which profile it was read, and the longer expectation would count for both.
-func impatient(name string) devicestate.Profile {
-	for _, p := range devicestate.Builtin() {
-		if p.Name != name {
-			continue
+// hurry makes a profile expect its states as often as the simulated fleet's: both call the stream `state`, an event does
+// not say by which profile it was read, and the longer expectation would count for both.
+func hurry(p devicestate.Profile) {
+	for stream, policy := range p.Streams {
+		if policy.Kind != devicestate.KindConnection && policy.Expect <= time.Minute && policy.Heartbeat == 0 {
+			policy.Expect = expect
+			p.Streams[stream] = policy
 		}
-		for stream, policy := range p.Streams {
-			if policy.Kind != devicestate.KindConnection && policy.Expect <= time.Minute && policy.Heartbeat == 0 {
-				policy.Expect = expect
-				p.Streams[stream] = policy
-			}
-		}
-		return p
 	}
-	return devicestate.Profile{Name: name} // refused by whoever loads it
 }
